@@ -35,7 +35,7 @@ from localspec.core import codec
 from localspec.core.errors import ChatsError, UsageError
 from localspec.core.events import Examination, Finished, Loading, Message, ModelInfo, Reply
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.interrupt import Interrupt
+from localspec.core.interrupt import Cancelled, Interrupt, never
 from localspec.core.options import Options
 from localspec.core.processes.activity import doing
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
@@ -65,7 +65,7 @@ class Runtime:
         cls,
         options: Options | None = None,
         on_event: Callable[[Loading], None] | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: Cancelled | None = None,
         *,
         remeasure: bool = False,
     ) -> Self:
@@ -286,7 +286,7 @@ class Runtime:
             return
         self._scheduler.use_disk(store or KvStore(self.pair.identity))
 
-    def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def rest(self, cancelled: Cancelled = never) -> None:
         """Save states to disk where it is worth it, if `keep_states` was called.
 
         Call it when nothing was asked for a while. It gives up when ``cancelled`` returns true.
@@ -330,7 +330,7 @@ __all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]
 
 
 def open_from_fields(
-    fields: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
+    fields: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Cancelled
 ) -> Runtime:
     """`Runtime.open` with the fields of `Options`, as an engine process gets them.
 

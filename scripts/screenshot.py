@@ -22,7 +22,7 @@ from localspec.core.options import Options
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input.attachments import attach, names_files
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:

@@ -105,7 +105,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
-            self.session.meet(self.session.chat)
+            self.session.note_window(self.session.chat)
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
         self.session.tools.on_question = self._asked_for
         self.session.replies.titles.when = titles
@@ -270,11 +270,11 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             await self.session.tools.close()
         finally:
             self.session.presence.close()
-            for behind in self.session.behind:
-                if behind.chat in self.session.chats.all:
-                    behind.chat.ask(behind.text)
-                elif behind.read:
-                    self.session.chat.ask(behind.text)
+            for message in self.session.unasked:
+                if message.chat in self.session.chats.all:
+                    message.chat.ask(message.text)
+                elif message.read:
+                    self.session.chat.ask(message.text)
             for chat in self.session.chats.all:
                 chat.save_pending()
             self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)

@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec.bench.lab import Lab
 from localspec.bench.speedup import Answered, acceptance_by_position, answer
 from localspec.bench.workloads import WORKLOADS
+from localspec.core.interrupt import Cancelled
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.core.speed_formula import best_fixed
@@ -48,7 +49,7 @@ def candidates(count: int) -> list[tuple[int, ...]]:
 
 
 def search(
-    model: Path, folder: Path, on_tried: Callable[[Tried], None], cancelled: Callable[[], bool]
+    model: Path, folder: Path, on_tried: Callable[[Tried], None], cancelled: Cancelled
 ) -> list[Tried]:
     """Measure the candidates on a few prompts at temperature 0, the best one first.
 

@@ -22,7 +22,7 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.decode.verifiers import Choice
+from localspec.decode.target_choice import TargetChoice
 from localspec.generation.processing import Processing
 from localspec.runtime import Runtime
 
@@ -210,7 +210,7 @@ class Scorer:
             for i, token in enumerate(plain.tokens[:at]):
                 p = processor(rows[i], [*tokens, *plain.tokens[:i]])
                 processor = processor.after(p, token)
-        choice = Choice([*tokens, *plain.tokens[:at]], processor, own)
+        choice = TargetChoice([*tokens, *plain.tokens[:at]], processor, own)
         gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
 

@@ -185,7 +185,9 @@ class Measuring:
                     yield Step(workload.name, temperature, i, len(workload.questions))
                     pairs.append(self._pair(question, Sampling(temperature=temperature), i))
                 costs = self._lab.costs()
-                curve, drafts = (costs.curve(), costs.drafts()) if costs else ({}, {})
+                curve, drafts = (
+                    (costs.curve(), costs.token_seconds_by_drafter()) if costs else ({}, {})
+                )
                 self.rows.append(_measured(workload, temperature, pairs, curve, drafts))
 
     def so_far(self) -> Bench:
@@ -195,7 +197,7 @@ class Measuring:
             tuple(self.rows),
             self._spread,
             costs.curve() if costs else {},
-            costs.drafts() if costs else {},
+            costs.token_seconds_by_drafter() if costs else {},
             tuple(self._notices),
         )
 

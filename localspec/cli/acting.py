@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import shlex
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from localspec.cli.output import tell
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
 from localspec.core.errors import Interrupted, UsageError
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
 from localspec.core.settings_schema import TOOLS
@@ -71,7 +72,7 @@ class Acting:
 
     context: int = 0
     """Tokens of the context; bounds results."""
-    cancelled: Callable[[], bool] = lambda: False
+    cancelled: Cancelled = never
     toolbox: Toolbox | None = None
     tools: RequestTools | None = None
     """None where nothing may be called."""
@@ -249,9 +250,7 @@ async def _one(box: Toolbox, call: SavedCall, tool: OfferedTool, most: int) -> S
 
 
 @contextmanager
-def acting(
-    names: tuple[str, ...], folder: str | None, cancelled: Callable[[], bool]
-) -> Iterator[Acting]:
+def acting(names: tuple[str, ...], folder: str | None, cancelled: Cancelled) -> Iterator[Acting]:
     """The tools of a command; without flags nothing is started and nothing imported.
 
     Raises:

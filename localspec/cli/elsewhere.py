@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from localspec.cli.output import confirm
 from localspec.cli.working import open_runtime
 from localspec.config import running_servers
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
+from localspec.core.interrupt import Cancelled
 from localspec.core.sampling_params import Sampling
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Servers:
 
     @contextlib.contextmanager
     def connected(
-        self, cancelled: Callable[[], bool], sampling: Sampling | None = None
+        self, cancelled: Cancelled, sampling: Sampling | None = None
     ) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
         """Both, connected.
 
@@ -224,7 +225,7 @@ def _at(text: str, sampling: Sampling) -> Elsewhere:
 
 
 def opened(
-    options: Options, server: Elsewhere | None, cancelled: Callable[[], bool]
+    options: Options, server: Elsewhere | None, cancelled: Cancelled
 ) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
     """The runtime or client that answers: a model that is loaded here, or a server.
 

@@ -72,7 +72,9 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         lab.save_costs()
     chosen = _chosen(costs)
     if as_json:
-        found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)
+        found = _found(
+            threads, kernels, costs.curve(), costs.token_seconds_by_drafter(), chosen, complete=True
+        )
         write(json_line(found))
         return 0
     write(in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)]))
@@ -103,7 +105,7 @@ def _chosen(costs: Costs) -> list[dict[str, float]]:
     """The best draft length for all rounds, by acceptance."""
     from localspec.core.speed_formula import best_fixed
 
-    cost = max(costs.drafts().values(), default=0.0)
+    cost = max(costs.token_seconds_by_drafter().values(), default=0.0)
     found = []
     for acceptance in _ACCEPTANCES:
         ratio, k = best_fixed([acceptance], costs.curve(), cost)
@@ -113,9 +115,9 @@ def _chosen(costs: Costs) -> list[dict[str, float]]:
 
 def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[str]:
     curve = costs.curve()
-    one = curve.get(1) or costs.verify(1)
+    one = curve.get(1) or costs.pass_seconds(1)
     lines = _curve_lines(curve, one, threads)
-    for source, seconds in costs.drafts().items():
+    for source, seconds in costs.token_seconds_by_drafter().items():
         lines.append(
             f"a token drafted by {source}: {1000 * seconds:.2f} ms, "
             f"{seconds / one:.1%} of a plain token"
@@ -136,15 +138,15 @@ def _parked(costs: Costs) -> list[str]:
     from localspec.core.settings_schema import MAX_K
     from localspec.policy.prices import MARGIN, most_gain
 
-    one = costs.verify(1)
-    passes = np.array([costs.verify(k + 1) / one for k in range(MAX_K + 1)])
+    one = costs.pass_seconds(1)
+    passes = np.array([costs.pass_seconds(k + 1) / one for k in range(MAX_K + 1)])
     quickest = np.minimum.accumulate(passes[::-1])[::-1]  # passes may be padded
     quickest[0] = 1.0
     if most_gain(quickest, 0.0) <= 0:
         return ["no draft gains anything on this machine, even if all its guesses are right"]
     return [
         f"{source} gains nothing on this machine, even if all its guesses are right"
-        for source, seconds in costs.drafts().items()
+        for source, seconds in costs.token_seconds_by_drafter().items()
         if most_gain(quickest, seconds / one) <= MARGIN
     ]
 

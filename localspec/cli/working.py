@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, tell
 from localspec.core.errors import Interrupted
+from localspec.core.interrupt import Cancelled
 
 UNFINISHED = "interrupted; what was measured is incomplete"
 
@@ -45,9 +45,7 @@ class Working:
         say_over("")
 
 
-def open_runtime(
-    options: Options, cancelled: Callable[[], bool], *, remeasure: bool = False
-) -> Runtime:
+def open_runtime(options: Options, cancelled: Cancelled, *, remeasure: bool = False) -> Runtime:
     """See `localspec.runtime.Runtime.open`. What has no bar, such as compiling kernels, would be a
     silent minute: a terminal shows its name.
     """

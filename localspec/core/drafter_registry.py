@@ -191,7 +191,7 @@ TABLE = (
         needs_branching=True,
     ),
     DrafterSpec(PREDICTION, Family.PREDICTION, f"{_LOOKUP}.prediction:open_drafter"),
-    DrafterSpec("grammar", Family.GRAMMAR, "localspec.drafters.grammar:open_drafter"),
+    DrafterSpec("grammar", Family.GRAMMAR, "localspec.drafters.base:open_grammar"),
     DrafterSpec(OFF, Family.NONE, ""),
 )
 """All drafters; heads in the order of preference where several fit a target."""

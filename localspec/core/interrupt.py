@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
+
+Cancelled = Callable[[], bool]
+"""Whether nobody waits for the result any more; asked now and then, in any thread."""
+
+
+def never() -> bool:
+    """Nobody cancels."""
+    return False
 
 
 class StopSignal(Protocol):

@@ -150,8 +150,6 @@ class Evidence:
 
     seq: int
     source: str
-    index: int
-    """Place in its draft; the tokens before it were accepted."""
     confidence: float
     """In [0, 1], as passed to `Pace.more`."""
     accepted: bool
@@ -165,8 +163,7 @@ class Outcome:
     source: str
     """Name of the drafter whose draft it was, empty or not."""
     proposed: int
-    """Its tokens; like the two that follow, without those that a grammar forced."""
-    verified: int
+    """Its tokens; like the accepted ones, without those that a grammar forced."""
     accepted: int
     considered: int
     """See `Draft.considered`."""

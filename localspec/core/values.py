@@ -201,6 +201,11 @@ class Verdict:
     verified: int
     """Drafted tokens that were tested: accepted <= verified <= drafted."""
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of `Scores` after the pending token and after each node of the path."""
+        return (0, *(1 + node for node in self.path))
+
 
 @dataclass(frozen=True, slots=True)
 class Emitted:

@@ -58,9 +58,9 @@ class CachedRows:
         """Rows that were computed."""
         return len(self._rows)
 
-    def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
-        """The rows after the pending token and after each node of the path."""
-        return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
+    def along(self, verdict: Verdict) -> tuple[Distribution, ...]:
+        """The rows of the verdict that were computed."""
+        return tuple(self._rows[i] for i in verdict.rows if i in self._rows)
 
 
 @dataclass(frozen=True, slots=True)

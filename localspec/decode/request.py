@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from localspec.core.emitted import Origin, TokenLogprobs
-from localspec.core.errors import ContextFullError, Interrupted, NotNumbersError, ProposalError
+from localspec.core.errors import ContextFullError, Interrupted, NotNumbersError
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -20,7 +20,7 @@ from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins
 from localspec.decode.judged import CachedRows, Judged
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
-from localspec.decode.verifiers import Match, Verifier, require_exact
+from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.policy import Policy
@@ -133,11 +133,14 @@ class Request:
             drafters=frozenset() if self.drafting.most == 0 else self.drafting.drafters,
         )
 
-    def fits(self, target: Target) -> bool:
-        """Whether the pending token has room in the KV cache; else the request has failed."""
+    def require_room(self, target: Target) -> None:
+        """Check that the pending token has room in the KV cache.
+
+        Raises:
+            ContextFullError: it has none.
+        """
         if len(self.tokens) > target.capacity:
-            self.error = ContextFullError("the context is full; start a new chat or raise --ctx")
-        return self.error is None
+            raise ContextFullError("the context is full; start a new chat or raise --ctx")
 
     def limited(self, plan: DraftPlan, target: Target, batch: int) -> DraftPlan:
         """The plan with budgets no larger than the rest of the reply and of the context, and than
@@ -181,14 +184,6 @@ class Request:
         if self.processor.constraint is not None:
             self.processor.constraint.expect(self.tokens, draft)
 
-    def may_verify(self, draft: Draft) -> bool:
-        """Whether its verifier is exact for the draft; else the request has failed."""
-        try:
-            require_exact(self.verifier, draft)
-        except ProposalError as error:
-            self.error = error
-        return self.error is None
-
     def attempt(self, step: Callable[[], _T]) -> _T | None:
         """What a step gives that concerns this request alone; where it raises, this request has
         failed, and no other.
@@ -216,10 +211,9 @@ class Request:
     def _judged(self, draft: Draft, scores: Scores, p: CachedRows) -> Judged:
         verdict, emitted = self._take(draft, self._verdict(draft, p), scores, p)
         if self.processor.moves:
-            rows = (0, *(1 + node for node in verdict.path))
-            for row, one in zip(rows, emitted, strict=False):
+            for row, one in zip(verdict.rows, emitted, strict=False):
                 self.processor = self.processor.after(p(row), one.token)
-        return Judged(verdict, emitted, p.along(verdict.path))
+        return Judged(verdict, emitted, p.along(verdict))
 
     def _verdict(self, draft: Draft, p: CachedRows) -> Verdict:
         """The verdict; up to the last accepted token where nothing can follow it. The reply may end
@@ -252,8 +246,8 @@ class Request:
             Exception: the first one cannot.
         """
         taken: list[Emitted] = []
-        rows = (0, *(1 + node for node in verdict.path))
-        for row, (token, origin, source) in zip(rows, origins(draft, verdict), strict=True):
+        tokens = zip(verdict.rows, origins(draft, verdict), strict=True)
+        for row, (token, origin, source) in tokens:
             try:
                 place = None
                 if self.scorer is not None:

@@ -1,4 +1,4 @@
-"""The round: draft, score, verify, keep, learn.
+"""The round: plan, propose, score, verify, keep, learn.
 
 Invariant, checked after every round: the tokens of a request are prompt + emitted; the last one
 is *pending* (known, but not yet in the KV cache), all before it are in the target's KV cache.
@@ -18,7 +18,8 @@ from localspec.core.target import Target, Work
 from localspec.core.values import Draft, Emitted, Scores, Verdict
 from localspec.decode.judged import Judged
 from localspec.decode.request import Request
-from localspec.decode.routing import learn, planned, propose
+from localspec.decode.routing import learn, plan, propose
+from localspec.decode.verifiers import require_exact
 from localspec.drafters.base import Committed, Drafter
 from localspec.policy import Policy
 
@@ -48,7 +49,7 @@ class RoundResult:
         return self.judged.emitted
 
     def committed(self) -> Committed:
-        """The news of the round for the drafter."""
+        """What the round emitted, for the drafter."""
         return Committed(
             seq=self.request.seq,
             all_tokens=self.request.tokens,
@@ -69,7 +70,6 @@ class RoundResult:
             seq=self.request.seq,
             source=self.draft.source,
             proposed=len(self.draft) - len(forced),
-            verified=self.verdict.verified - kept,
             accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
             draft_s=self.draft.own_seconds,
@@ -95,19 +95,24 @@ def decode_round(
         Exception: a defect of what they share, policy and drafters.
     """
     start = time.perf_counter()
-    running = [r for r in requests if r.fits(target)]
-    plans = planned(policy, running, drafter)
+    for r in requests:
+        r.attempt(partial(r.require_room, target))
+    running = [r for r in requests if r.error is None]
+    plans = plan(policy, running, drafter)
     drafts = propose(drafter, running, plans, target)
+    for r, d in zip(running, drafts, strict=True):
+        if r.error is None:
+            r.attempt(partial(require_exact, r.verifier, d))
     drafted = [
-        (r, Work(r.seq, r.tokens[-1], d, plan.rows(1 + len(d))))
-        for r, plan, d in zip(running, plans, drafts, strict=True)
-        if r.error is None and r.may_verify(d)
+        (r, Work(r.seq, r.tokens[-1], d, planned.rows(1 + len(d))))
+        for r, planned, d in zip(running, plans, drafts, strict=True)
+        if r.error is None
     ]
 
     scoring = time.perf_counter()
     for r, work in drafted:
         r.attempt(partial(r.expect, work.draft))
-    scored = _scored([(r, work) for r, work in drafted if r.error is None], target)
+    scored = score([(r, work) for r, work in drafted if r.error is None], target)
     verify_s = time.perf_counter() - scoring
 
     verified: list[tuple[Request, Draft, Judged, Scores]] = []
@@ -118,24 +123,19 @@ def decode_round(
             r.attempt(partial(target.keep, r.seq, judged.verdict.path[:kept]))
             verified.append((r, work.draft, judged, s))
 
-    learning = time.perf_counter()
-    results = [RoundResult(*one, verify_s, learning - start) for one in verified]
+    kept_at = time.perf_counter()
+    results = [
+        RoundResult(r, draft, judged, s, verify_seconds=verify_s, seconds=kept_at - start)
+        for r, draft, judged, s in verified
+    ]
     evidence = drafter.commit([t.committed() for t in results])
     learn(policy, [t.request for t in results], [t.outcome() for t in results], evidence)
     for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
-    unsound = {
-        t.request.seq
-        for t in results
-        if t.request.error is None and not _sound(t.request, target, drafter)
-    }
-    for r in requests:
-        if r.error is not None:
-            forget(r.seq, target, drafter)
-    return [t for t in results if t.request.seq not in unsound]
+    return _end_failed(requests, results, target, drafter)
 
 
-def _scored(
+def score(
     drafted: Sequence[tuple[Request, Work]], target: Target
 ) -> list[tuple[Request, Work, Scores]]:
     """The target's pass. Where it is refused before anything is computed, since one of the requests
@@ -162,10 +162,21 @@ def _scored(
     return [(r, work, s) for (r, work), s in zip(drafted, scores, strict=True)]
 
 
-def _sound(request: Request, target: Target, drafter: Drafter) -> bool:
-    """Whether the caches agree with the request's tokens; else it has failed."""
-    request.attempt(partial(audit, [request], target, drafter))
-    return request.error is None
+def _end_failed(
+    requests: Sequence[Request], results: Sequence[RoundResult], target: Target, drafter: Drafter
+) -> list[RoundResult]:
+    """The results without those whose caches disagree with their tokens: these requests have failed
+    too. Nothing of a request that failed stays cached.
+    """
+    unsound = set()
+    for r in (t.request for t in results if t.request.error is None):
+        r.attempt(partial(audit, r, target, drafter))
+        if r.error is not None:
+            unsound.add(r.seq)
+    for r in requests:
+        if r.error is not None:
+            forget(r.seq, target, drafter)
+    return [t for t in results if t.request.seq not in unsound]
 
 
 def forget(seq: int, target: Target, drafter: Drafter) -> None:
@@ -176,19 +187,16 @@ def forget(seq: int, target: Target, drafter: Drafter) -> None:
         drafter.close(seq)
 
 
-def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None:
+def audit(request: Request, target: Target, drafter: Drafter) -> None:
     """Check that the target has cached all tokens but the pending one, and the drafter no more.
 
     Raises:
-        AuditError: a cache disagrees with the tokens of its request.
+        AuditError: a cache disagrees with the tokens of the request.
     """
-    for r in requests:
-        target.audit(r.seq)
-        tokens, cached = len(r.tokens), target.length(r.seq)
-        if cached != tokens - 1:
-            raise AuditError(
-                f"target has cached {cached} of {tokens} tokens; expected {tokens - 1}"
-            )
-        cached = drafter.length(r.seq)
-        if cached > tokens:
-            raise AuditError(f"drafter has cached {cached} tokens; the request has only {tokens}")
+    target.audit(request.seq)
+    tokens, cached = len(request.tokens), target.length(request.seq)
+    if cached != tokens - 1:
+        raise AuditError(f"target has cached {cached} of {tokens} tokens; expected {tokens - 1}")
+    cached = drafter.length(request.seq)
+    if cached > tokens:
+        raise AuditError(f"drafter has cached {cached} tokens; the request has only {tokens}")

@@ -30,7 +30,7 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.policy import Policy
 
 
-def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> list[DraftPlan]:
+def plan(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> list[DraftPlan]:
     """Each request's plan, by its own policy or the shared one.
 
     Every policy sees all requests, since they share the pass whose time it plans with.
@@ -90,24 +90,24 @@ def propose(
     grammar, a draft goes on through what the grammar forces, also an empty one.
     """
     batch = len(requests)
-    plans = [r.limited(plan, target, batch) for r, plan in zip(requests, plans, strict=True)]
+    steps = [r.limited(own, target, batch).steps for r, own in zip(requests, plans, strict=True)]
     drafts = [no_draft(drafter.name) for _ in requests]
-    for rank in range(max((len(plan.steps) for plan in plans), default=0)):
+    for rank in range(max(map(len, steps), default=0)):
         for member in drafter.members:
             chosen = [
                 i
-                for i, plan in enumerate(plans)
+                for i, own in enumerate(steps)
                 if not len(drafts[i])
-                and rank < len(plan.steps)
-                and plan.steps[rank].source in {member.name, ANY}
+                and rank < len(own)
+                and own[rank].source in {member.name, ANY}
                 and requests[i].drafting.may_use(member.name)
             ]
             if chosen:
-                asks = [requests[i].ask(plans[i].steps[rank], target, batch) for i in chosen]
+                asks = [requests[i].ask(steps[i][rank], target, batch) for i in chosen]
                 for i, draft in zip(
                     chosen, _proposed(member, [requests[i] for i in chosen], asks), strict=True
                 ):
-                    probe = plans[i].steps[rank].probe
+                    probe = steps[i][rank].probe
                     drafts[i] = _probed(draft) if probe else _beside(drafts[i].probed, draft)
     for i, r in enumerate(requests):
         if r.guided and r.processor.constraint is not None:

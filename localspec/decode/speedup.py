@@ -38,7 +38,7 @@ class SpeedupEstimate:
         if costs is None or result.verify_seconds <= 0:
             return
         drafting, emitted = result.draft.seconds, len(result.emitted)
-        expected = costs.verify(1 + len(result.draft)) + drafting
+        expected = costs.pass_seconds(1 + len(result.draft)) + drafting
         surprise = math.log(result.seconds / expected)
         if surprise > math.log(_STALL):
             return
@@ -46,7 +46,7 @@ class SpeedupEstimate:
         share = result.verify_seconds / (result.verify_seconds + own)
         # The costs are those of a whole round. What a round does beside its pass is done for every
         # token of plain decoding too; counting it by token leaves out the work of the policy.
-        one = costs.verify(1) * share + own / max(1, emitted)
+        one = costs.pass_seconds(1) * share + own / max(1, emitted)
         self._rounds += 1
         self._emitted += emitted
         self._drafted = self._drafted or len(result.draft) > 0
@@ -55,14 +55,14 @@ class SpeedupEstimate:
         self._surprise += surprise
         self._surprise_squares += surprise * surprise
 
-    def speedup(self, beside: float) -> Speedup | None:
+    def speedup(self, outside_rounds: float) -> Speedup | None:
         """The estimate so far; None where nothing was drafted, or too little is known.
 
-        ``beside`` are the seconds per token outside rounds, which both ways of decoding pay.
+        ``outside_rounds`` are seconds per token, which both ways of decoding pay.
         """
         if self._rounds < _FEWEST or not self._drafted:
             return None
-        both = self._emitted * max(0.0, beside)
+        both = self._emitted * max(0.0, outside_rounds)
         plain, drafted = self._plain_seconds + both, self._seconds + both
         if self._emitted > QUICKEST_PLAIN * plain:
             return None

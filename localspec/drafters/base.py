@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import NO_LIMIT, Budget, Eager, Evidence, Pace
-from localspec.core.values import Distribution, Draft, Logits, Proposal, TokenView, no_draft
+from localspec.core.values import (
+    GRAMMAR,
+    Distribution,
+    Draft,
+    Logits,
+    Proposal,
+    TokenView,
+    no_draft,
+)
 from localspec.drafters.lookup.predicted_text import PredictedText
 
 
@@ -43,7 +51,6 @@ class Ask:
     """The one of them that it favours."""
     prediction: PredictedText | None = None
     """The text that the client expects, if it told one; only its drafter moves it on."""
-
     recalls: str | None = None
     """Owner whose earlier requests may be drafted from, see `Drafter.remember`; None: nobody's."""
 
@@ -127,16 +134,16 @@ class Drafter(abc.ABC):
         """The drafters that the steps of a plan name, in order of preference."""
         return (self,)
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Called after every round, also for rounds in which another drafter or none drafted.
 
         Returns how the tokens that it predicted compare with the emitted ones, as far as it knows;
         under rejection sampling a drafted token was accepted exactly where it was emitted.
         """
-        del news
+        del committed
         return []
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """The target has read the first ``upto`` tokens of the prompt ``tokens``.
 
         For drafters that read along, because the target's hidden states are only kept for the last
@@ -144,14 +151,14 @@ class Drafter(abc.ABC):
         """
         del seq, tokens, upto
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Read the first ``upto`` tokens of a prompt now, part by part as the target does, rather
         than all of them once it is committed. For drafters that compute while they read.
         """
         del seq, tokens, upto
 
     def unread(self, seq: int, tokens: Sequence[int]) -> int:
-        """How many of the tokens, all but the last, `catch_up` would read."""
+        """How many of the tokens, all but the last, `read_missed` would read."""
         del seq, tokens
         return 0
 
@@ -201,16 +208,16 @@ class Drafter(abc.ABC):
 
 
 def compare(
-    news: Committed, source: str, tokens: Sequence[int], confidences: Sequence[float]
+    committed: Committed, source: str, tokens: Sequence[int], confidences: Sequence[float]
 ) -> list[Evidence]:
     """Evidence on tokens that a drafter predicted for a round, up to the first miss."""
     found: list[Evidence] = []
     for i, (token, confidence) in enumerate(zip(tokens, confidences, strict=False)):
-        if i >= len(news.new_tokens):
+        if i >= len(committed.new_tokens):
             break
-        accepted = token == news.new_tokens[i]
-        if i not in news.forced:
-            found.append(Evidence(news.seq, source, i, confidence, accepted))
+        accepted = token == committed.new_tokens[i]
+        if i not in committed.forced:
+            found.append(Evidence(committed.seq, source, confidence, accepted))
         if not accepted:
             break
     return found
@@ -224,3 +231,19 @@ class Off(Drafter):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Empty drafts."""
         return [no_draft(self.name) for _ in asks]
+
+
+class GrammarDrafter(Off):
+    """Proposes nothing of its own.
+
+    What a grammar forces continues every draft, also the empty one of this drafter
+    (`localspec.decode.routing`). Alone, it shows what the grammar is worth without any other.
+    """
+
+    name = GRAMMAR
+
+
+def open_grammar(texts: object) -> GrammarDrafter:
+    """Open the drafter of a grammar's tokens; no text is searched."""
+    del texts
+    return GrammarDrafter()

@@ -36,19 +36,19 @@ class Cascade(Drafter):
                     drafts[i] = draft
         return drafts
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Tell every drafter."""
-        return [found for drafter in self._drafters for found in drafter.commit(news)]
+        return [found for drafter in self._drafters for found in drafter.commit(committed)]
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Tell every drafter."""
         for drafter in self._drafters:
-            drafter.follow(seq, tokens, upto)
+            drafter.prompt_read(seq, tokens, upto)
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Tell every drafter."""
         for drafter in self._drafters:
-            drafter.catch_up(seq, tokens, upto)
+            drafter.read_missed(seq, tokens, upto)
 
     def unread(self, seq: int, tokens: Sequence[int]) -> int:
         """The most that one of its drafters would read."""

@@ -89,7 +89,7 @@ class EngineClient:
         self._replies: dict[int, Inbox] = {}
         self._next_id = 1
         self._closing = False
-        self._given_up = False
+        self._close_asked = False
         """Whether `close` was called since `open` was."""
         self._loading = ""
         """The file that is being loaded."""
@@ -118,12 +118,12 @@ class EngineClient:
         if it is closed meanwhile. An engine that is already running is closed first.
         """
         await self.close()
-        self._given_up = False
+        self._close_asked = False
         self._opening = asyncio.Queue()
         self._loading = ""
         self._process = await spawn(self._log, self._runtime, self._interval)
         self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
-        if self._given_up:  # while the process was not there yet
+        if self._close_asked:  # while the process was not there yet
             await self.close()
             raise Interrupted("loading was stopped")
         self._send(OpenCommand(self._options))
@@ -141,7 +141,7 @@ class EngineClient:
                     self._loading = progress.name
                     if on_loading is not None:
                         on_loading(progress)
-                case OpenedEvent(info) if not self._given_up:  # else its end comes next
+                case OpenedEvent(info) if not self._close_asked:  # else its end comes next
                     self._loading = ""
                     self.info = info
                     return info
@@ -268,7 +268,7 @@ class EngineClient:
 
         While `open` waits this cancels the loading.
         """
-        self._given_up = True
+        self._close_asked = True
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return

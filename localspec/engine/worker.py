@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from localspec.core.errors import DefectError, EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
-from localspec.core.interrupt import Interrupt
+from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.processes import garbage
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.engine import protocol
@@ -84,7 +84,7 @@ class EngineRuntime(Protocol):
 
     def unload_adapter(self, path: Path) -> None: ...
 
-    def rest(self, cancelled: Callable[[], bool]) -> None: ...
+    def rest(self, cancelled: Cancelled) -> None: ...
 
     def close(self) -> None: ...
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localspec.core.errors import UnsupportedModelError, UsageError
 from localspec.core.events import Message, MessageCall
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes.bounded import TooMuchError
 from localspec.generation import template_process
 from localspec.generation.template_messages import for_template, one_by_one, told_in_text
@@ -58,9 +59,6 @@ PLAIN_STOP = ("\nUser:",)
 _SHORT = 4 << 20
 """Characters that a template may write in this process; a character may be written as ten."""
 
-Cancelled = Callable[[], bool]
-"""Returns true once the result is not needed any more."""
-
 
 def _quotes(text: str, family: Family) -> bool:
     """Whether a prompt made of `_CALL` has the call as the family writes it."""
@@ -83,10 +81,6 @@ def _quotes(text: str, family: Family) -> bool:
         ):
             return family.open in text[:at]
         at = text.find("{", at + 1)
-    return False
-
-
-def never() -> bool:
     return False
 
 

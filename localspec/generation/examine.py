@@ -26,13 +26,13 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.events import Candidate, Examination, Token
-from localspec.core.interrupt import Interrupt
+from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.selection import require_finite
 from localspec.core.values import Distribution, Logits, TokenView
-from localspec.decode.verifiers import Choice
+from localspec.decode.target_choice import TargetChoice
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler
@@ -124,7 +124,7 @@ def _noise_of(request: ReplyRequest) -> Noise:
 
 
 def _prepared(
-    scheduler: Scheduler, request: ReplyRequest, noise: Noise, cancelled: Callable[[], bool]
+    scheduler: Scheduler, request: ReplyRequest, noise: Noise, cancelled: Cancelled
 ) -> tuple[list[int], LogitsProcessor]:
     known = scheduler.preparation
     prompt, conversation, _ = known.prompt(request, cancelled)
@@ -133,7 +133,7 @@ def _prepared(
 
 
 def _follow(
-    constraint: Constraint, tokens: Sequence[int], start: int, cancelled: Callable[[], bool]
+    constraint: Constraint, tokens: Sequence[int], start: int, cancelled: Cancelled
 ) -> None:
     """Have a grammar follow a reply that begins at ``start``, as it did when that was made: token
     by token, each after the mask of its place.
@@ -197,7 +197,7 @@ def examination(
     processor: LogitsProcessor,
     noise: Noise,
     text: Callable[[int], str],
-    cancelled: Callable[[], bool],
+    cancelled: Cancelled,
 ) -> Examination:
     """The candidates for the place of ``token`` after the tokens ``before``.
 
@@ -255,7 +255,7 @@ def _gap(
     tokens: Collection[int],
     processor: LogitsProcessor,
     noise: Noise,
-    cancelled: Callable[[], bool],
+    cancelled: Cancelled,
 ) -> float:
     """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
     must be able to move.
@@ -275,5 +275,5 @@ def _gap(
                 "with these samplers"
             )
 
-    choice = Choice(before, processor, noise)
+    choice = TargetChoice(before, processor, noise)
     return 2 * max(choice.distance(row, token, go_on) for token in tokens)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message
-from localspec.generation.chat_template import Cancelled, Template, never
+from localspec.core.interrupt import Cancelled, never
+from localspec.generation.chat_template import Template
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Tokenize
 

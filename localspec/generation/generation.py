@@ -20,7 +20,8 @@ from localspec.decode.speedup import SpeedupEstimate
 from localspec.drafters.base import Drafter
 from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 
 FIRST = Plain(
     "the first token is decoded before the draft reads the end of the prompt",

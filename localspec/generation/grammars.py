@@ -12,6 +12,7 @@ from localspec.core.constraint import Constraint
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.interrupt import Cancelled, never
 from localspec.generation.runnable import RunnableModel
 from localspec.grammar.tool_families import Family, family_of
 
@@ -87,7 +88,7 @@ class Grammars:
         prompt: list[int],
         text: str | None,
         family: Family | None = None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
     ) -> Constraint | None:
         """The constraint of a reply after ``prompt``; None without a grammar. ``family`` is how the
         prompt tells the model to call tools; None: as its template writes calls.
@@ -137,9 +138,7 @@ class Grammars:
                 )
             self._size += size
 
-    def _checked(
-        self, spec: GrammarSpec, family: Family | None, cancelled: Callable[[], bool]
-    ) -> Rehearsed:
+    def _checked(self, spec: GrammarSpec, family: Family | None, cancelled: Cancelled) -> Rehearsed:
         """The grammar in the library's own form.
 
         Raises:

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from localspec.core.errors import MediaError, QueueFullError
 from localspec.core.events import Message
+from localspec.core.interrupt import Cancelled
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Decoded, Picture
 
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"
@@ -67,7 +68,7 @@ class Encoder(Protocol):
         """Samples of a second that it hears; None: it hears nothing."""
         ...
 
-    def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> PicturePart:
+    def tokenized(self, decoded: Decoded, cancelled: Cancelled) -> PicturePart:
         """The part for a picture or a sound.
 
         Raises:
@@ -79,7 +80,7 @@ class Encoder(Protocol):
 class Sight(Protocol):
     """Loads the encoder of a model for pictures when it is first needed."""
 
-    def encoder(self, tell: Tell, cancelled: Callable[[], bool] = ...) -> Encoder:
+    def encoder(self, tell: Tell, cancelled: Cancelled = ...) -> Encoder:
         """Its encoder, compiled and loaded now if it was not needed before.
 
         Raises:
@@ -105,7 +106,7 @@ class Pictures:
         """Those that later requests may have again, what was used last at the end."""
 
     def marked(
-        self, messages: Sequence[Message], cancelled: Callable[[], bool], tell: Tell
+        self, messages: Sequence[Message], cancelled: Cancelled, tell: Tell
     ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
         """The messages with marks in place of their pictures, and what has to be held until they
         are read. No other text has marks afterwards.
@@ -137,7 +138,7 @@ class Pictures:
         return tuple(found), tuple(held)
 
     def _seen(
-        self, message: Message, picture: Picture, cancelled: Callable[[], bool], tell: Tell
+        self, message: Message, picture: Picture, cancelled: Cancelled, tell: Tell
     ) -> tuple[str, PicturePart | None]:
         """The mark of a picture, and its part of the prompt. For a picture in a tool's result that
         cannot be seen: `UNSEEN`, and None.
@@ -149,9 +150,7 @@ class Pictures:
                 raise
             return UNSEEN, None
 
-    def _known(
-        self, picture: Picture, cancelled: Callable[[], bool], tell: Tell
-    ) -> tuple[str, PicturePart]:
+    def _known(self, picture: Picture, cancelled: Cancelled, tell: Tell) -> tuple[str, PicturePart]:
         """The mark and the part of a picture."""
         from localspec.media import decoding
 

@@ -20,11 +20,10 @@ from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
+from localspec.policy.decide import BEHIND
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Restored
 
-_BEHIND = 32
-"""Tokens that a drafter may have missed: its next draft reads them without a pause."""
 _ENCODING_S = 0.4
 """Seconds between two reports of progress while a picture is encoded and nobody else waits."""
 _TOGETHER_S = 1.0
@@ -104,13 +103,13 @@ class Prefill:
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
         end = media_rows.after(prompt, at + min(part, left))
-        drafts = self._expects_drafts(generation, batch)
+        drafts = self._decide_reading(generation, batch)
         alongside = self._along(generation, batch) if end == len(prompt) - 1 else 0
         if at < end <= at + alongside:
             self._target.read_along(seq, prompt[at:end])
             self.sync(generation)
             self._prefix_cache.has_read(seq, prompt[at:end], None)
-            generation.postpone_drafts(drafter_reads=drafts and generation.undrafted > _BEHIND)
+            generation.postpone_drafts(drafter_reads=drafts and generation.undrafted > BEHIND)
             generation.start_decoding(reads_along=end - at)
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
@@ -124,16 +123,16 @@ class Prefill:
                 return [generation.progress(at, encoding=True)]
             seconds = time.perf_counter() - start
             self.sync(generation)
-            drafter.follow(seq, prompt, end)
+            drafter.prompt_read(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
-                drafter.catch_up(seq, prompt, end)
+                drafter.read_missed(seq, prompt, end)
             others_waited = time.perf_counter() - start
             self._learn(seq, wanted, end - at, others_waited, None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        much = drafts and generation.undrafted > _BEHIND
+        much = drafts and generation.undrafted > BEHIND
         if generation.typed or much:
             generation.postpone_drafts(drafter_reads=much)
         elif drafts:
@@ -207,7 +206,7 @@ class Prefill:
         unread = generation.undrafted
         self._read_on(generation, unread if batch == 1 else self._part(unread))
         left = generation.undrafted
-        if left <= _BEHIND or left >= unread:  # or what is left cannot be read
+        if left <= BEHIND or left >= unread:  # or what is left cannot be read
             generation.resume_drafts()
 
     def _part(self, unread: int) -> int:
@@ -218,19 +217,19 @@ class Prefill:
     def _read_on(generation: Generation, part: int) -> None:
         tokens = generation.tokens
         upto = len(tokens) - 1 - generation.undrafted + part
-        generation.drafter.catch_up(generation.seq, tokens, media_rows.after(tokens, upto))
+        generation.drafter.read_missed(generation.seq, tokens, media_rows.after(tokens, upto))
 
     @staticmethod
-    def _expects_drafts(generation: Generation, batch: int) -> bool:
+    def _decide_reading(generation: Generation, batch: int) -> bool:
         state = generation.request.state(unread=generation.undrafted, batch=batch)
-        return generation.policy.expects_drafts(state)
+        return generation.policy.decide_reading(state)
 
     def catch_up(self, generation: Generation, batch: int) -> None:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
         unread = generation.undrafted
-        if unread > _BEHIND and self._expects_drafts(generation, batch):
+        if unread > BEHIND and self._decide_reading(generation, batch):
             self._read_on(generation, self._part(unread))
 
     def _scored(
@@ -290,12 +289,12 @@ class Prefill:
             self.sizes.learn(len(part), time.perf_counter() - start)
             self.cached[seq] = tokens[: cached + len(part)]
         unread = self._drafter.unread(seq, tokens)
-        if len(part) < len(left) or (part and unread > _BEHIND):
+        if len(part) < len(left) or (part and unread > BEHIND):
             return False
         reads = self._part(unread)
         if reads < unread:
             upto = len(tokens) - 1 - unread + reads
-            self._drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
+            self._drafter.read_missed(seq, tokens, media_rows.after(tokens, upto))
         return reads == unread or self._drafter.unread(seq, tokens) == unread
 
     def sync(self, generation: Generation) -> None:

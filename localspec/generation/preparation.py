@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
@@ -70,7 +71,7 @@ class Preparation:
     def prepared(
         self,
         request: ReplyRequest,
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
         tell: Tell = lambda _: None,
     ) -> Prepared:
         """The request with its prompt; ``tell`` is told what takes long.
@@ -135,7 +136,7 @@ class Preparation:
     def prompt(
         self,
         request: ReplyRequest,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
         tell: Tell = lambda _: None,
     ) -> tuple[list[int], Prompt | None, int | None]:
         """The tokens of a request's prompt, the conversation that they are of, None for a raw
@@ -253,7 +254,7 @@ class Preparation:
         request: ReplyRequest,
         prompt: list[int],
         conversation: Prompt | None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
     ) -> Constraint | None:
         """The constraint of the reply to a request; None without a grammar.
 

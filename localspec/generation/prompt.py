@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from localspec.core.errors import ContextError, MediaError, UsageError
 from localspec.core.events import Message, Reply
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, never
+from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
 from localspec.generation.quoting import Quoting, plain
@@ -119,7 +120,7 @@ class PromptBuilder:
     def _messages(
         self,
         request: ReplyRequest,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Cancelled = never,
         tell: Tell = lambda _: None,
     ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
         """The messages as the template gets them, and what their pictures are read from."""
@@ -129,7 +130,7 @@ class PromptBuilder:
     def chat(
         self,
         request: ReplyRequest,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Cancelled = never,
         tell: Tell = lambda _: None,
     ) -> Prompt:
         """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
@@ -156,9 +157,7 @@ class PromptBuilder:
             raise MediaError("nothing follows the last picture; write a question after it")
         return replace(found, held=held)
 
-    def whole(
-        self, request: ReplyRequest, cancelled: Callable[[], bool] = never
-    ) -> tuple[str, list[int]]:
+    def whole(self, request: ReplyRequest, cancelled: Cancelled = never) -> tuple[str, list[int]]:
         """Text and tokens of a conversation, whether it fits into the context or not.
 
         Raises:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.core.errors import QueueFullError, UsageError
-from localspec.core.interrupt import Interrupt
+from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
@@ -30,7 +30,8 @@ from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.tokenizing import tokenized
 from localspec.generation.turns import PassStop
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore
 
@@ -299,7 +300,7 @@ class Scheduler:
     # -- calls ---------------------------------------------------------------------------------
 
     def tokenized(
-        self, request: ReplyRequest, cancelled: Callable[[], bool], *, special: bool, bos: bool
+        self, request: ReplyRequest, cancelled: Cancelled, *, special: bool, bos: bool
     ) -> Tokenized:
         """See `localspec.generation.tokenizing`; not held up by replies.
 
@@ -360,7 +361,7 @@ class Scheduler:
         """
         self.call(lambda _free: self.prefix_cache.use_disk(store))
 
-    def rest(self, cancelled: Callable[[], bool]) -> None:
+    def rest(self, cancelled: Cancelled) -> None:
         """Save states to disk while nothing runs and no message waits.
 
         Raises:

@@ -136,11 +136,11 @@ class StopCondition(StopRule):
         self,
         model: RunnableModel,
         stop: tuple[str, ...],
-        shown: frozenset[int] = frozenset(),
-        limits: LineLimits | None = None,
+        shown: frozenset[int],
+        limits: LineLimits,
     ) -> None:
         """Control tokens ``shown`` appear in the text by name."""
-        self._limits = LineLimits() if limits is None else limits
+        self._limits = limits
         self._model = model
         self._shown = shown
         self.end_ids = model.end_ids

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from localspec.core.errors import Interrupted, UsageError
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.reply_request import ReplyRequest, Tokenized
-from localspec.generation.chat_template import never
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
@@ -21,7 +19,7 @@ def tokenized(
     model: RunnableModel,
     prompts: PromptBuilder,
     infills: InfillPrompts,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Cancelled = never,
     *,
     special: bool,
     bos: bool,

@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes.bounded import (
     BoundedPool,
     BoundedProcess,
@@ -46,7 +47,7 @@ class Checker:
         spec: GrammarSpec,
         family: str | None = None,
         marker: Callable[[str], int | None] = lambda _: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
     ) -> Rehearsed:
         """The grammar in the form that a matcher takes. ``family`` is how tools are called, and
         ``marker`` gives the id of a marker that is a token of its own.

@@ -17,13 +17,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.core.errors import Interrupted, LocalspecError, UsageError
 from localspec.core.files import paths
 from localspec.core.files.checked import require_free, unfinished
+from localspec.core.interrupt import Cancelled
 from localspec.core.processes import children, crash
 from localspec.core.units import size_text
 from localspec.llama.library import c_api, errors, start
@@ -48,7 +49,7 @@ class Rewriting:
     """Layers to leave out."""
 
 
-def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
+def rewrite(job: Rewriting, cancelled: Cancelled) -> None:
     """Write ``job.destination``; an incomplete file is never there.
 
     Raises:
@@ -85,7 +86,7 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _watched(process: subprocess.Popen[str], asked: str, cancelled: Callable[[], bool]) -> str:
+def _watched(process: subprocess.Popen[str], asked: str, cancelled: Cancelled) -> str:
     given: str | None = asked
     while True:
         try:
@@ -146,7 +147,7 @@ def make(
     *,
     bits: int | None,
     layers: Sequence[int] | None,
-    cancelled: Callable[[], bool],
+    cancelled: Cancelled,
     replace: bool = False,
 ) -> None:
     """Write the draft; ``replace`` allows an existing file to be overwritten.

@@ -17,6 +17,7 @@ from localspec.core.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
+from localspec.core.interrupt import Cancelled
 from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import full_cards
@@ -49,7 +50,7 @@ class LoadProgress:
     def __init__(
         self,
         on_progress: Callable[[float], None] | None,
-        cancelled: Callable[[], bool] | None,
+        cancelled: Cancelled | None,
         remote: RemoteDevices | None,
     ) -> None:
         self._on_progress, self._cancelled, self._remote = on_progress, cancelled, remote

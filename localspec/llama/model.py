@@ -14,6 +14,7 @@ from localspec.core.errors import (
     ModelFileError,
     UnsupportedModelError,
 )
+from localspec.core.interrupt import Cancelled
 from localspec.kernels.library import BUFFER
 from localspec.llama import library
 from localspec.llama import own_kernels as own
@@ -61,7 +62,7 @@ class Model(Vocabulary):
         adapters: Adapters | None = None,
         vectors: ControlVectors | None = None,
         on_progress: Callable[[float], None] | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: Cancelled | None = None,
     ) -> None:
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
 

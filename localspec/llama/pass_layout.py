@@ -16,7 +16,7 @@ from typing import Protocol
 class PassTimes(Protocol):
     """The seconds of passes on this machine."""
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         """Seconds of a pass over n rows."""
         ...
 
@@ -24,7 +24,7 @@ class PassTimes(Protocol):
 class EveryPassEqual:
     """Passes that take as long for few rows as for many, as on a GPU: one is better than two."""
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         """A unit, and next to nothing for a row."""
         return 1.0 + 1e-3 * n
 
@@ -87,7 +87,7 @@ def seconds(rows: Mapping[int, int], times: PassTimes) -> float:
     spent = 0.0
     for run in runs(sorted(rows)):
         least = min(rows[i] for i in run)
-        spent += times.verify(least * len(run))
+        spent += times.pass_seconds(least * len(run))
         left = {i: rows[i] - least for i in run if rows[i] > least}
         spent += seconds(left, times) if left else 0.0
     return spent

@@ -37,7 +37,7 @@ class ObservedTimes:
                 self._seconds = dict(sorted({**self._seconds, n: seconds}.items()))
             self._seconds[n] = min(seen)
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         """See `PassTimes`."""
         known = self._seconds
         if n in known:
@@ -45,7 +45,7 @@ class ObservedTimes:
         below = max((width for width in known if width < n), default=0)
         above = min((width for width in known if width > n), default=0)
         if not below and not above:
-            return EveryPassEqual().verify(n)
+            return EveryPassEqual().pass_seconds(n)
         if not above:
             return known[below] * n / below
         if not below:

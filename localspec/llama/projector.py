@@ -8,7 +8,6 @@ import hashlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.errors import AuditError, DecodeError, Interrupted, LocalspecError, MediaError
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.media_rows import row_ids
 from localspec.core.picture import Decoded, Samples
 from localspec.llama.batch import StopFlag
@@ -180,9 +180,7 @@ class Projector:
         self._give_up()
         self._process.close()
 
-    def tokenized(
-        self, decoded: Decoded, cancelled: Callable[[], bool] = lambda: False
-    ) -> Tokenized:
+    def tokenized(self, decoded: Decoded, cancelled: Cancelled = never) -> Tokenized:
         """A picture or a sound as a part of a prompt; it is encoded when it is read.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from localspec.core import drafter_registry
 from localspec.core.errors import LocalspecError, OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.core.files import native, paths
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.options import Options
 from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.base import Drafter, Off
@@ -31,7 +32,7 @@ from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
 from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
-from localspec.loading.resources import Parts, Progress, never, unheard
+from localspec.loading.resources import Parts, Progress, unheard
 from localspec.loading.selection import Selection, read_headers, select
 from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
@@ -97,7 +98,7 @@ class LoadedPair:
 def load(
     options: Options,
     on_event: Progress | None,
-    cancelled: Callable[[], bool] | None,
+    cancelled: Cancelled | None,
     *,
     remeasure: bool = False,
     earlier: EarlierTexts = NO_TEXTS,
@@ -157,7 +158,7 @@ class _Loader:
     selection: Selection
     earlier: EarlierTexts
     on_event: Progress
-    cancelled: Callable[[], bool]
+    cancelled: Cancelled
     remeasure: bool
     """See `TargetLoading`."""
     own: own_kernels.Choice

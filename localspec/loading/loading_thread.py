@@ -10,9 +10,9 @@ a pass, which takes half as long again (2 threads on 2 cores: 17 instead of 12 m
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from localspec.core.interrupt import Cancelled
 from localspec.core.options import Options
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
@@ -22,7 +22,7 @@ from localspec.loading.resources import Progress
 def load_in_thread(
     options: Options,
     on_event: Progress | None,
-    cancelled: Callable[[], bool] | None,
+    cancelled: Cancelled | None,
     *,
     remeasure: bool = False,
     earlier: EarlierTexts = NO_TEXTS,

@@ -11,7 +11,6 @@ from localspec.core.adapter_list import Blend
 from localspec.core.drafter_registry import PREDICTION, Branching
 from localspec.core.files import paths
 from localspec.core.files.measured import name_of
-from localspec.decode.exercise import Exercise
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
@@ -19,10 +18,12 @@ from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.loading import soundness
 from localspec.models.gguf.shards import fingerprint
-from localspec.policy import FixedLength, Plain, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.exercise import Exercise
 from localspec.policy.prices import bucket_of
+from localspec.policy.simple import FixedLength, Plain
 from localspec.policy.storage import Knowledge, load, save
 
 _DEARER = 2.0
@@ -84,11 +85,11 @@ class _CurrentTimes:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         """Seconds of a pass over n rows."""
         costs = self._policy.costs
         assert costs is not None  # or there are no times
-        return costs.verify(n)
+        return costs.pass_seconds(n)
 
 
 def off(reason: str) -> Control:
@@ -218,15 +219,15 @@ def _curves(
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
     """Scale what an earlier session measured to the speed of the machine now."""
     near = knowledge.costs[min(knowledge.costs)]
-    usual = near.verify(1)
+    usual = near.pass_seconds(1)
     today = min(seen.values()) / usual
     drafts = {
         # Real drafts taught what was saved: what is much dearer now was disturbed.
-        name: min(seconds, _DEARER * near.draft(name) * today or seconds)
+        name: min(seconds, _DEARER * near.token_seconds(name) * today or seconds)
         for name, seconds in drafts.items()
     }
     for bucket, costs in knowledge.costs.items():
-        longer = costs.verify(1) / usual  # a pass after a longer context takes longer
+        longer = costs.pass_seconds(1) / usual  # a pass after a longer context takes longer
         here = {n: seconds * longer for n, seconds in seen.items()}
         knowledge.costs[bucket] = costs.renewed(here, drafts)
 
@@ -238,7 +239,7 @@ def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
 
 def _read_shares(drafting: Mapping[str, Timed], knowledge: Knowledge) -> dict[str, float]:
     """See `Controller`."""
-    drafts = knowledge.costs[min(knowledge.costs)].drafts()
+    drafts = knowledge.costs[min(knowledge.costs)].token_seconds_by_drafter()
     seconds = {name: timed.read_seconds() for name, timed in drafting.items()}
     return {
         name: each / drafts[name]

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading
+from localspec.core.interrupt import Cancelled, never
 from localspec.llama.adapters import Adapters
 from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
@@ -37,11 +38,6 @@ def unheard(_: Loading) -> None:
     """Progress that nobody follows."""
 
 
-def never() -> bool:
-    """Nobody cancels."""
-    return False
-
-
 @dataclass(slots=True)
 class Parts:
     """Loads parts for one plan of memory, and frees them all."""
@@ -52,7 +48,7 @@ class Parts:
     stop: StopFlag
     """Aborts a running pass of any of them."""
     on_event: Progress = unheard
-    cancelled: Callable[[], bool] = never
+    cancelled: Cancelled = never
     own: Choice = NOT_WANTED
     """Whether our own kernels compute on the processor."""
     extra_buffers: bool = True

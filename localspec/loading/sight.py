@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import Interrupted, LocalspecError, MediaError
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.options import Options
 from localspec.llama.devices import backend
 from localspec.llama.projector import Projector
@@ -92,16 +93,14 @@ class ModelSight:
         """What the projector encodes."""
         return Senses(False, False) if self.path is None else senses(read_opening(self.path))
 
-    def encoder(
-        self, tell: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
-    ) -> Projector:
+    def encoder(self, tell: Callable[[str], None], cancelled: Cancelled = never) -> Projector:
         """See `localspec.generation.pictures.Sight`."""
         with self._lock:
             if self._projector is None:
                 self._projector = self._loaded(tell, cancelled)
             return self._projector
 
-    def _loaded(self, tell: Callable[[str], None], cancelled: Callable[[], bool]) -> Projector:
+    def _loaded(self, tell: Callable[[str], None], cancelled: Cancelled) -> Projector:
         path, name = self.path, self._file.name
         if path is None:
             raise MediaError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import base64
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import MediaError
 from localspec.core.files import checked
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.picture import LARGEST_FILE, Decoded, Picture, Pixels, Samples
 from localspec.core.processes.bounded import (
     STARTING_SECONDS,
@@ -53,7 +53,7 @@ def called(picture: Picture) -> str:
 def decoded(
     data: bytes,
     name: str,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Cancelled = never,
     *,
     within: tuple[int, int] | None = None,
     rate: int | None = None,

@@ -8,11 +8,11 @@ import atexit
 import functools
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import UnreadableError
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes.bounded import BoundedProcess, Bounds, TooMuchError
 from localspec.core.processes.bounded_child import address_space, answer_lines, limit_memory
 
@@ -34,7 +34,7 @@ def is_document(path: Path) -> bool:
     return path.suffix.lower() in {".pdf", ".ipynb"}
 
 
-def text_of(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
+def text_of(path: Path, cancelled: Cancelled = never) -> str:
     """The text of a file. Blocks.
 
     Raises:
@@ -53,7 +53,7 @@ def text_of(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
         raise UnreadableError(f"{path.name} is not text, and no PDF or notebook") from None
 
 
-def _converted(path: Path, cancelled: Callable[[], bool]) -> str:
+def _converted(path: Path, cancelled: Cancelled) -> str:
     try:
         answer = _reader().ask({"path": str(path.resolve())}, cancelled)
     except TooMuchError as error:

@@ -37,7 +37,7 @@ LATEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DrafterKind:
     """What is known beforehand of a kind of drafter."""
 
     expected: tuple[float, ...]
@@ -49,8 +49,8 @@ class Kind:
     confidence: measured in the laboratory, 0.7 to 1.2 for three draft models."""
 
 
-COMPUTES = Kind(COMPUTED, prior=2.0, spread=1.0)
-COPIES = Kind(COPIED, prior=8.0, spread=0.5)
+COMPUTES = DrafterKind(COMPUTED, prior=2.0, spread=1.0)
+COPIES = DrafterKind(COPIED, prior=8.0, spread=0.5)
 
 
 def bin_of(confidence: float) -> int:
@@ -73,7 +73,7 @@ class AcceptanceEstimate:
     """Decayed sum of p (1 - p) of the same tokens."""
     verdicts: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
-    kind: Kind = COMPUTES
+    kind: DrafterKind = COMPUTES
     compared: int = 0
     right: int = 0
     """Tokens of this text that were compared with those emitted, and those that were right."""

@@ -69,7 +69,7 @@ class SessionBudget:
 
 @dataclass(slots=True)
 class Look:
-    """When to look at what acting on a belief never corrects: if as much is unseen as was seen."""
+    """Schedules checks of a belief that acting on it would never correct; intervals double."""
 
     first: int
     """Rounds until the first look."""
@@ -84,31 +84,39 @@ class Look:
     open: bool = False
     """Whether the last one may still turn out to be useful."""
 
-    def begin(self, now: int) -> None:
+    def restart(self, now: int) -> None:
         """It may have changed: begin with the first interval, longer the less looks were of use."""
         self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
 
-    def due(self, now: int) -> bool:
+    def is_due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
         return now - self.since >= self.wait
 
-    def look(self, now: int) -> None:
-        """It is looked at in this round."""
+    def done(self, now: int) -> None:
+        """A check is made in this round."""
         self.wait, self.since = min(self.longest, max(self.first, 2 * self.wait)), now
         self.made += 1
         self.open = True
 
-    def later(self, now: int) -> None:
+    def postpone(self, now: int) -> None:
         """A look that is due would not be worth it: ask again after the first interval."""
         self.since = now - self.wait + self.first
 
-    def used(self, now: int) -> None:
+    def acted_on(self, now: int) -> None:
         """What it showed is acted on, which shows as much as a look: with every round the next one
         is due sooner afterwards, down to twice the first interval.
         """
+        self._count_useful()
+        self.wait, self.since = max(min(self.wait, 2 * self.first), self.wait - 1), now
+
+    def settled(self, now: int) -> None:
+        """What it showed is acted on, which measures it: begin with the first interval."""
+        self._count_useful()
+        self.restart(now)
+
+    def _count_useful(self) -> None:
         self.useful += self.open
         self.open = False
-        self.wait, self.since = max(min(self.wait, 2 * self.first), self.wait - 1), now
 
     @property
     def chance(self) -> float:

@@ -16,11 +16,11 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
+from localspec.policy.beliefs import TRIAL, Beliefs, Reply
 from localspec.policy.budgets import LOOKS, Look
 from localspec.policy.costs import Costs
-from localspec.policy.decide import Option, decide
+from localspec.policy.decide import Belief, Decided, decide
 from localspec.policy.gain import Budgets
-from localspec.policy.options import TRIAL, Options, Reply
 from localspec.policy.prices import RECENT, UNSEEN, PriceList, row_factors
 from localspec.policy.reasons import ON
 from localspec.policy.storage import Knowledge
@@ -57,7 +57,7 @@ class Controller:
         """
         self.knowledge = knowledge
         self._prices = PriceList(knowledge.costs, k_max, read_shares or {}, pads=pads)
-        self._options = Options(knowledge, sources, free, branching or {}, self._prices)
+        self._beliefs = Beliefs(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
@@ -82,8 +82,8 @@ class Controller:
         reply = self._replies.get(seq)
         return ON if reply is None else reply.status.say(reply.decision)
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Whether drafters that compute should read what they have not read; see `Options`."""
+    def decide_reading(self, state: RequestState) -> bool:
+        """Decide whether drafters that compute read what they have not read; see `Beliefs`."""
         seq, now = state.seq, self._round
         length, reads = self._prompts.get(seq, (0, False))
         if not state.emitted and length == state.length:  # the next part of the same prompt
@@ -91,9 +91,9 @@ class Controller:
         self._prices.read(state.length, state.batch, now)
         reply = self._replies.get(seq) if state.emitted and seq not in self._prompts else None
         reads = False
-        for source in self._options.sources:
-            if source not in self._options.copies and state.may_use(source):
-                reads = self._options.worth_reading(state, source, reply, now) or reads
+        for source in self._beliefs.sources:
+            if source not in self._beliefs.copies and state.may_use(source):
+                reads = self._beliefs.pay_for_reading(state, source, reply, now) or reads
         if not state.emitted:
             self._prompts[seq] = state.length, reads
         return reads
@@ -105,10 +105,10 @@ class Controller:
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.chances for r in own])
-        plain = self._looks_at_a_plain_pass()
-        wide = not plain and self._looks_at_wide_passes()
-        options = [self._options.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
-        plans = iter([self._plan(*each, own) for each in zip(own, options, factors, strict=True)])
+        plain = self._try_plain_pass()
+        wide = not plain and self._try_wide_pass()
+        beliefs = [self._beliefs.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
+        plans = iter([self._plan(*each, own) for each in zip(own, beliefs, factors, strict=True)])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
         if plain:
             return [DraftPlan(tuple(s for s in plan.steps if s.probe)) for plan in found]
@@ -122,51 +122,50 @@ class Controller:
             if not begins:
                 reply.state = state
                 return reply
-            self._options.ended(reply.state)
-        reply = self._replies[seq] = self._options.begin(state, self._round)
+            self._beliefs.ended(reply.state)
+        reply = self._replies[seq] = self._beliefs.begin(state, self._round)
         return reply
 
     def _plan(
-        self, reply: Reply, options: Sequence[Option], factor: float, running: Sequence[Reply]
+        self, reply: Reply, beliefs: Sequence[Belief], factor: float, running: Sequence[Reply]
     ) -> DraftPlan:
         others = min((r.budget.left for r in running if r is not reply), default=math.inf)
-        looks = min(reply.budget.spare, self._options.session.left + LOOKS)
+        looks = min(reply.budget.spare, self._beliefs.session.left + LOOKS)
         budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
-        reply.decision = decide(options, reply.state.unread, budgets)
+        reply.decision = decide(beliefs, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
-        self._options.planned(reply, self._round)
+        self._beliefs.planned(reply, self._round)
         pads = self._requests == 1 and self._round % UNPADDED > 0
         widths = self._prices.widths if pads else ()
         return DraftPlan(reply.decision.steps, widths)
 
-    def _looks_at_a_plain_pass(self) -> bool:
+    def _try_plain_pass(self) -> bool:
         """Whether nothing is drafted in this round, to see what a plain pass takes: where one over
         several tokens was quicker than that is believed to be, and every round has drafted since.
         """
         look = self._plain
         if not self.costs.stale:
-            look.used(self._round)
-        elif self._requests == 1 and look.due(self._round):
-            look.look(self._round)
+            look.acted_on(self._round)
+        elif self._requests == 1 and look.is_due(self._round):
+            look.done(self._round)
             return True
         return False
 
-    def _looks_at_wide_passes(self) -> bool:
+    def _try_wide_pass(self) -> bool:
         """Whether this pass has four rows at least, to see what these cost: where they are believed
         to cost so much more than was measured that no draft may show it, and the session can pay.
         """
         new = Look(TRIAL, self._round, TRIAL, longest=NO_LIMIT)
         look = self._wide.setdefault(self._requests, new)
-        session = self._options.session
+        session = self._beliefs.session
         if self._prices.measured_share >= UNSEEN or len(self._prices.unpadded) < len(WIDE):
-            look.used(self._round)
-            look.begin(self._round)
+            look.settled(self._round)
             return False
         price = (float(self._prices.unpadded[len(WIDE) - 1]) - 1) * self._requests
-        if not look.due(self._round) or price > look.chance * session.left:
+        if not look.is_due(self._round) or price > look.chance * session.left:
             return False
         session.spend(price)
-        look.look(self._round)
+        look.done(self._round)
         return True
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
@@ -176,9 +175,9 @@ class Controller:
         n, curve = len(outcomes), self._prices.curve
         # All requests have as many rows as the widest.
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self.costs.passed(n * max(o.width for o in outcomes), seconds)
+        self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
         asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
-        self._options.session.save(n)
+        self._beliefs.session.save(n)
         widest = max(o.proposed for o in outcomes)
         right = {e.seq for e in evidence if e.accepted}
         longer = asking + float(curve[min(widest, len(curve) - 1)]) - 1
@@ -200,13 +199,13 @@ class Controller:
 
     def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
         """Whether the draft was a trial, which the session pays."""
-        decided = {c.option.source: c.decided for c in reply.decision.candidates}
-        if decided.get(o.source) != "trial":
+        decided = {c.belief.source: c.decided for c in reply.decision.candidates}
+        if decided.get(o.source) is not Decided.TRIAL:
             return False
-        look = self._options.looks((o.source, reply.state.sampling), self._round)[1]
+        look = self._beliefs.looks((o.source, reply.state.sampling), self._round)[1]
         doubtful = self._prices.doubtful
-        self._options.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
-        look.look(self._round)
+        self._beliefs.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
+        look.done(self._round)
         if doubtful:
             look.wait = look.first
         return True
@@ -214,29 +213,29 @@ class Controller:
     def _learn_draft(self, o: Outcome) -> float:
         """Learn what drafting took; what was expected of it, in plain tokens of all requests."""
         costs, n, source = self.costs, self._requests, o.source
-        plain = n / costs.verify(n)
+        plain = n / costs.pass_seconds(n)
         reply = self._replies.get(o.seq)
         unread, decided = (reply.state.unread, reply.decision.candidates) if reply else (0, ())
         spent = 0.0
         if o.probed is not None:
             spent = o.probed.seconds * plain
             if o.probed.seconds > 0:  # else there was nothing that could be read
-                costs.bounded(o.probed.source, o.probed.seconds)
-            probes = [c.option.reads for c in decided if c.option.source == o.probed.source]
+                costs.record_draft_at_most(o.probed.source, o.probed.seconds)
+            probes = [c.belief.reads for c in decided if c.belief.source == o.probed.source]
             price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
-            self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
+            self._beliefs.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n
-        if source in self._options.copies:
+        if source in self._beliefs.copies:
             if o.draft_s > 0:
-                costs.answered(source, o.draft_s)
+                costs.record_answer(source, o.draft_s)
             return spent + o.draft_s * plain
         if o.considered:
             each = self._prices.token(source, n)
             spent += o.considered * each
             if unread <= KEPT_UP:
-                costs.drafted(source, o.considered, o.draft_s)
+                costs.record_draft(source, o.considered, o.draft_s)
             else:
                 spent += self._prices.reading(source, unread, n) - each
-                costs.bounded(source, o.draft_s / o.considered)
+                costs.record_draft_at_most(source, o.draft_s / o.considered)
         return spent

@@ -20,7 +20,7 @@ from enum import Enum
 import numpy as np
 
 
-class Kind(Enum):
+class PassKind(Enum):
     """Kinds of computations, which a machine may slow down differently."""
 
     ONE = "pass over one token"
@@ -45,6 +45,11 @@ LEAP = 0.8
 that offsets may have in common: a neighbour on the cores doubles a time, interruptions do more."""
 NEAR = 8
 """Observations within which another kind says that the machine as a whole is as expected."""
+_STEEPER_IF_ALL, _STEEPER_IF_ALONE = 0.1, 0.9
+"""Share of a surprise's square that steepness may explain, if passes over several tokens are slow:
+where all may have changed, and where other kinds are as expected."""
+_OFFSET_IF_ALL, _OFFSET_IF_ALONE = 0.02, 0.2
+"""The same of the offset of a width; that of another kind explains all, where it is alone."""
 
 
 class CostFilter:
@@ -58,14 +63,14 @@ class CostFilter:
         self._drifts = np.array([DRIFT**2, DRIFT**2])
         """Variance that each part gains with an observation, while it has less than `_most`."""
         self._most = np.array([math.inf, MOST**2])
-        self._noise = dict.fromkeys(Kind, NOISE**2)
+        self._noise = dict.fromkeys(PassKind, NOISE**2)
         self._drafts: list[int] = []
         """Offsets of drafts, which may have been measured at another time than passes."""
         self._made = 0
-        self._as_expected: dict[Kind, int] = {}
-        """Kind -> number of the last observation of it that was not far off."""
-        self._latest: dict[Kind, int] = {}
-        """`Kind.ONE` and `Kind.DRAFT` -> the offset of the last observation."""
+        self._as_expected: dict[PassKind, int] = {}
+        """PassKind -> number of the last observation of it that was not far off."""
+        self._latest: dict[PassKind, int] = {}
+        """`PassKind.ONE` and `PassKind.DRAFT` -> the offset of the last observation."""
         self._doubts: dict[int, float] = {}
         """Index of an offset -> how far off its last observation was, if it did not count."""
 
@@ -92,11 +97,11 @@ class CostFilter:
         np.add.at(c, minus, -1.0)
         return math.sqrt(max(0.0, float(c @ self._p @ c)))
 
-    def far(self, kind: Kind) -> float:
+    def far(self, kind: PassKind) -> float:
         """Logarithm from which on one observation differs by more than this kind's noise."""
         return max(FAR * math.sqrt(self._noise[kind]), FARTHER)
 
-    def observe(self, kind: Kind, parts: list[int], seen: float, count: int = 1) -> None:
+    def observe(self, kind: PassKind, parts: list[int], seen: float, count: int = 1) -> None:
         """``seen``, or the mean of so many: the logarithm of a time over what was measured."""
         self._made += count
         variances = np.einsum("ii->i", self._p)  # a view that can be written to
@@ -127,7 +132,7 @@ class CostFilter:
         self._p -= np.outer(gain, together)
         more = (float(gain[0]) * surprise) ** 2  # steepness may have changed as much
         self._p[1, 1] += more
-        if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
+        if kind is PassKind.SEVERAL:  # the sum of both was seen, only not what each has of it
             self._p[:2, :2] += [[more, -more], [-more, 0.0]]
             # Two that were slow may both have been interrupted.
             if far and surprise > 0 and gain[1] > gain[0]:
@@ -147,12 +152,12 @@ class CostFilter:
             self._x[both] -= common
             self._x[self.SLOWNESS] += common
 
-    def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
+    def _adapt(self, kind: PassKind, surprise: float, variance: float) -> None:
         """Adapt the noise to the size of surprises relative to their expected variance."""
         noise = self._noise[kind] * (1 + WEIGHT * (min(surprise**2 / variance, FAR**2) - 1))
         self._noise[kind] = max(noise, NOISE**2)
 
-    def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
+    def _open(self, kind: PassKind, parts: list[int], surprise: float) -> None:
         """Make uncertain what could explain a surprise: the machine, and what is the kind's own, if
         not all else is unusual too. That others were usual just before does not clear the machine:
         where every round drafts, whatever changes is seen on one kind first.
@@ -164,8 +169,9 @@ class CostFilter:
         if whole:
             for draft in self._drafts:
                 p[draft, draft] += square
-        if kind is Kind.SEVERAL:
-            p[1, 1] += square * (0.1 if whole else 0.9)
-        elif kind is Kind.ONE and surprise < 0 and not whole:
+        if kind is PassKind.SEVERAL:
+            p[1, 1] += square * (_STEEPER_IF_ALL if whole else _STEEPER_IF_ALONE)
+        elif kind is PassKind.ONE and surprise < 0 and not whole:
             p[1, 1] += square  # a neighbour may have left: passes over several are quicker too then
-        p[own, own] += square * (0.02 if whole else 0.2 if kind is Kind.SEVERAL else 1.0)
+        alone = _OFFSET_IF_ALONE if kind is PassKind.SEVERAL else 1.0
+        p[own, own] += square * (_OFFSET_IF_ALL if whole else alone)

@@ -22,7 +22,7 @@ from copy import deepcopy
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, Kind
+from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, PassKind
 
 SETTLE = 2
 """First passes of a width in this process that may be slow, since graphs are being built."""
@@ -32,8 +32,8 @@ requests with drafts of all lengths are hundreds; further ones count as the near
 FIRST_ANSWER = 1e-4
 """Most seconds that count of the first answer of a drafter that copies: it may include the time for
 indexing a long text."""
-_ASKED = 64
-"""Tokens of usual passes at most."""
+_TABLE = 64
+"""Widths from 1 to this one whose seconds are computed together."""
 _LEAST = 1e-9
 """Seconds that anything lasts."""
 _STEEPEST = 1.5
@@ -73,7 +73,7 @@ class Costs:
         self._filter = CostFilter()
         self._now: dict[int, float] = {}
         self._known: dict[int, float] = {}
-        """Since the last observation: what `verify` and `curve` said."""
+        """Since the last observation: what `pass_seconds` and `curve` said."""
         self._base: dict[int, float] = {}
         self._drafts: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -102,16 +102,16 @@ class Costs:
         self._drafts[source] = max(seconds, _LEAST)
         self._states[source] = self._filter.add(draft=True)
 
-    def verify(self, width: int) -> float:
+    def pass_seconds(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
-        if not 1 <= width <= _ASKED:
-            return float(self.passes(width))
+        if not 1 <= width <= _TABLE:
+            return float(self.passes_seconds(width))
         if not self._now:  # a round asks for many: all at once take as long as one
-            self._now = dict(enumerate(self.passes(np.arange(1, _ASKED + 1)).tolist(), 1))
+            self._now = dict(enumerate(self.passes_seconds(np.arange(1, _TABLE + 1)).tolist(), 1))
         return self._now[width]
 
-    def passes(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """`verify` of each of these widths, at once."""
+    def passes_seconds(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """`pass_seconds` of each of these widths, at once."""
         return math.exp(self._slowness) * self._quiet(widths)
 
     @property
@@ -134,7 +134,7 @@ class Costs:
                 self._known[n] = steeper if several else own[n]
         return dict(self._known)
 
-    def draft(self, source: str) -> float:
+    def token_seconds(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""
         if source in self._answers:
             return self._answers[source]
@@ -159,7 +159,7 @@ class Costs:
         """
         width = 4 * requests
         one, wide = _between(self._sweep, np.array([requests, width]))
-        extra = self.verify(width) / self.verify(requests) - 1
+        extra = self.pass_seconds(width) / self.pass_seconds(requests) - 1
         return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
 
     def draft_doubt(self, source: str) -> float:
@@ -175,31 +175,34 @@ class Costs:
         steep = isinstance(of, int) and of > 1
         return [CostFilter.SLOWNESS, *[CostFilter.STEEPNESS] * steep, self._states[of]]
 
-    def passed(self, width: int, seconds: float) -> None:
+    def record_pass(self, width: int, seconds: float) -> None:
         """Record a pass over ``width`` tokens."""
         if seconds <= 0:
             return
         if width not in self._base and len(self._base) >= WIDTHS:
             nearest = min(self._base, key=lambda n: abs(math.log(n / width)))
-            width, seconds = nearest, seconds * self.verify(nearest) / self.verify(width)
+            width, seconds = (
+                nearest,
+                seconds * self.pass_seconds(nearest) / self.pass_seconds(width),
+            )
         if width not in self._base:
             several = math.exp(self._filter[CostFilter.STEEPNESS] * (width > 1))
             self._know(width, float(self._quiet(width)) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
         settling = count < SETTLE and len(self._seen) > 1
-        if settling and seconds > self.verify(width):
+        if settling and seconds > self.pass_seconds(width):
             return
         longer = math.log(seconds / self._base[width])
         if width > 1:
-            self._observe(Kind.SEVERAL, self._parts(width), longer)
-            if seconds < math.exp(-self._filter.far(Kind.SEVERAL)) * self.verify(1):
+            self._observe(PassKind.SEVERAL, self._parts(width), longer)
+            if seconds < math.exp(-self._filter.far(PassKind.SEVERAL)) * self.pass_seconds(1):
                 self.stale = True
             return
         # Plain passes are many, and a round of them must cost next to nothing: those that take as
         # long as expected count together.
         self._waiting.append(longer)
-        usual = not self.stale and abs(math.log(seconds / self.verify(1))) < FARTHER
+        usual = not self.stale and abs(math.log(seconds / self.pass_seconds(1))) < FARTHER
         self.stale = False
         if not usual or len(self._waiting) >= NEAR:
             self._observe_waiting()
@@ -209,30 +212,30 @@ class Costs:
             *usual, last = self._waiting
             if usual:
                 mean = sum(usual) / len(usual)
-                self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
-            self._filter.observe(Kind.ONE, self._parts(1), last)
+                self._filter.observe(PassKind.ONE, self._parts(1), mean, len(usual))
+            self._filter.observe(PassKind.ONE, self._parts(1), last)
             self._waiting.clear()
         self._now.clear()
         self._known.clear()
 
-    def _observe(self, kind: Kind, parts: list[int], longer: float) -> None:
+    def _observe(self, kind: PassKind, parts: list[int], longer: float) -> None:
         self._observe_waiting()
         self._filter.observe(kind, parts, longer)
 
-    def drafted(self, source: str, tokens: int, seconds: float) -> None:
+    def record_draft(self, source: str, tokens: int, seconds: float) -> None:
         """Record a draft of ``tokens`` tokens that a drafter computed."""
         each = max(seconds / tokens, _LEAST)
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
-        self._observe(Kind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
+        self._observe(PassKind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
 
-    def bounded(self, source: str, seconds: float) -> None:
+    def record_draft_at_most(self, source: str, seconds: float) -> None:
         """Record an upper bound of a drafted token's cost: the time also covered reading."""
-        if seconds < self.draft(source) and source not in self._answers:
-            self.drafted(source, 1, seconds)
+        if seconds < self.token_seconds(source) and source not in self._answers:
+            self.record_draft(source, 1, seconds)
 
-    def answered(self, source: str, seconds: float) -> None:
+    def record_answer(self, source: str, seconds: float) -> None:
         """Record an answer of a drafter that copies from the text."""
         before = self._answers.get(source) or min(seconds, FIRST_ANSWER)
         surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
@@ -255,9 +258,9 @@ class Costs:
             n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
             for n, seconds in self.curve().items()
         }
-        return Costs(curve | dict(seen), self.drafts() | dict(drafts))
+        return Costs(curve | dict(seen), self.token_seconds_by_drafter() | dict(drafts))
 
-    def drafts(self) -> dict[str, float]:
+    def token_seconds_by_drafter(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
         own = {s: math.exp(self._filter[self._states[s]]) for s in self._drafts}
         return {s: seconds * own[s] for s, seconds in self._drafts.items()} | self._answers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from localspec.policy.gain import PLENTY, Budgets, Expected
 from localspec.policy.prices import MARGIN, Prices, zero_to
 
 BEHIND = 32
-"""Tokens that a drafter may have missed without being charged for reading them."""
+"""Tokens that a drafter may have missed without being charged for reading them: its next draft
+reads them without a pause."""
 QUICK = 0.01
 """Share of a plain pass that an answer of a drafter that copies may always take."""
 STEADY = 0.5
@@ -29,14 +30,31 @@ STEADY = 0.5
 long copy goes on being right, which matters where the curve has steps."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
-Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
-"""What a drafter does, or what keeps it from drafting: it is asked, since that pays, or to measure
-what passes cost; it copies, and its matches decide; its trees cost too much, or its answer; it has
-not read the text; it gains too little; the budgets do not have what a draft may lose."""
+
+
+class Decided(StrEnum):
+    """What a drafter does, or what keeps it from drafting."""
+
+    ASKED = "asked"
+    """It is asked, since that pays."""
+    TRIAL = "trial"
+    """It is asked, to measure what passes cost."""
+    COPIES = "copies"
+    """It is asked, since it copies: its matches decide."""
+    BREADTH = "breadth"
+    """Even the narrowest of its trees cost too much."""
+    ANSWER = "answer"
+    """Its answer costs too much."""
+    UNREAD = "unread"
+    """It has not read the text."""
+    GAIN = "gain"
+    """It gains too little."""
+    BUDGET = "budget"
+    """The budgets do not have what a draft may lose."""
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Belief:
     """A drafter for a request, as it is believed to be."""
 
     source: str
@@ -54,7 +72,7 @@ class Option:
     """Prices as low as they may well be, where a trial is due that would measure them."""
     probe: float = math.inf
     """What reading the text that it missed costs the reply, where a probe is due that is worth it:
-    nothing, where the session pays."""
+    0 where the session's budget pays instead."""
     reads: int = NO_LIMIT
     """Most tokens that the probe reads: one, to see what a drafted token costs."""
 
@@ -63,7 +81,7 @@ class Option:
 class Candidate:
     """What one drafter does in a round, and the figures that decided."""
 
-    option: Option
+    belief: Belief
     decided: Decided
     budgets: Budgets
     gain: float = 0.0
@@ -83,64 +101,64 @@ class Decision:
     @property
     def asked(self) -> bool:
         """Whether a drafter that computes is asked, since that pays."""
-        return any(c.decided == "asked" for c in self.candidates)
+        return any(c.decided is Decided.ASKED for c in self.candidates)
 
 
 UNDECIDED = Decision((), ())
 
 
-def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision:
-    """The next round; drafters have not read ``unread`` tokens; ``options`` by preference."""
+def decide(beliefs: Sequence[Belief], unread: int, budgets: Budgets) -> Decision:
+    """The next round; drafters have not read ``unread`` tokens; ``beliefs`` by preference."""
     steps: list[DraftStep] = []
     probes: tuple[DraftStep, ...] = ()
     candidates: list[Candidate] = []
-    instead = 1.0
-    for option in reversed(options):
-        copies = option.copies
-        candidate = _copying(option, budgets) if copies else _computing(option, unread, budgets)
+    rate_without = 1.0
+    for belief in reversed(beliefs):
+        copies = belief.copies
+        candidate = _copying(belief, budgets) if copies else _computing(belief, unread, budgets)
         candidates.append(candidate)
         if candidate.probes:
-            probes = (DraftStep(option.source, NOTHING, probe=True, reads=option.reads),)
-        if candidate.decided in {"asked", "trial", "copies"}:
-            steps.append(_step(candidate, instead))
-        if candidate.decided == "asked" and len(options) > 1:
-            instead = max(instead, option.expected().rate(option.prices))
+            probes = (DraftStep(belief.source, NOTHING, probe=True, reads=belief.reads),)
+        if candidate.decided in {Decided.ASKED, Decided.TRIAL, Decided.COPIES}:
+            steps.append(_step(candidate, rate_without))
+        if candidate.decided is Decided.ASKED and len(beliefs) > 1:
+            rate_without = max(rate_without, belief.expected().rate(belief.prices))
     return Decision((*probes, *reversed(steps)), tuple(reversed(candidates)))
 
 
-def _copying(option: Option, budgets: Budgets) -> Candidate:
+def _copying(belief: Belief, budgets: Budgets) -> Candidate:
     """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
-    decided: Decided = "copies"
-    if not option.breadth:
-        decided = "breadth"
-    elif option.answer > max(QUICK, budgets.reply):
-        decided = "answer"
-    elif _pays(option, option.at_best, budgets):
-        decided = "trial"
-    return Candidate(option, decided, budgets)
+    decided = Decided.COPIES
+    if not belief.breadth:
+        decided = Decided.BREADTH
+    elif belief.answer > max(QUICK, budgets.reply):
+        decided = Decided.ANSWER
+    elif _pays_at(belief, belief.at_best, budgets):
+        decided = Decided.TRIAL
+    return Candidate(belief, decided, budgets)
 
 
-def _computing(option: Option, unread: int, budgets: Budgets) -> Candidate:
+def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:
     """It is asked where that is expected to gain, and else only to find out."""
-    prices, read = option.prices, unread <= BEHIND
-    if not option.breadth:
-        return Candidate(option, "breadth", budgets)
-    decided: Decided = "gain"
-    gain = option.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
+    prices, read = belief.prices, unread <= BEHIND
+    if not belief.breadth:
+        return Candidate(belief, Decided.BREADTH, budgets)
+    decided = Decided.GAIN
+    gain = belief.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
     if gain > MARGIN:
-        affordable = _affordable(option.expected(), prices, budgets)
-        decided = "unread" if not read else "asked" if affordable else "budget"
-    if decided in {"gain", "budget"} and read and _pays(option, option.at_best, budgets):
-        decided = "trial"
-    probes = decided not in {"asked", "trial"} and option.probe <= budgets.looks
-    return Candidate(option, decided, budgets, gain, probes)
+        affordable = _affordable(belief.expected(), prices, budgets)
+        decided = Decided.UNREAD if not read else Decided.ASKED if affordable else Decided.BUDGET
+    if read and decided is not Decided.ASKED and _pays_at(belief, belief.at_best, budgets):
+        decided = Decided.TRIAL
+    probes = decided not in {Decided.ASKED, Decided.TRIAL} and belief.probe <= budgets.looks
+    return Candidate(belief, decided, budgets, gain, probes)
 
 
-def _pays(option: Option, prices: Prices | None, budgets: Budgets) -> bool:
+def _pays_at(belief: Belief, prices: Prices | None, budgets: Budgets) -> bool:
     """Whether drafts are expected to pay at these prices, and the budgets to have their price."""
     if prices is None:
         return False
-    expected = option.expected()
+    expected = belief.expected()
     return expected.gain(prices) > MARGIN and _affordable(expected, prices, budgets)
 
 
@@ -153,17 +171,18 @@ def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
     return expected.gain(prices, budgets) > MARGIN
 
 
-def _step(candidate: Candidate, instead: float) -> DraftStep:
-    option, prices, breadth = candidate.option, candidate.option.prices, candidate.option.breadth
+def _step(candidate: Candidate, rate_without: float) -> DraftStep:
+    belief, prices, breadth = candidate.belief, candidate.belief.prices, candidate.belief.breadth
     depth = len(prices.costs)
-    if option.at_best is not None and candidate.decided == "trial":
-        prices, depth = option.at_best, min(TRIED, depth)
-        instead = instead if option.copies else 1.0
+    if belief.at_best is not None and candidate.decided is Decided.TRIAL:
+        prices, depth = belief.at_best, min(TRIED, depth)
+        if not belief.copies:
+            rate_without = 1.0
     budget = Budget.chain(depth)
     if breadth > 1:
-        budget = Budget(breadth * depth, depth, breadth * option.branching.leaves)
-    pace = GainPace(option.expected, prices, instead, candidate.budgets)
-    return DraftStep(option.source, budget, pace)
+        budget = Budget(breadth * depth, depth, breadth * belief.branching.leaves)
+    pace = GainPace(belief.expected, prices, rate_without, candidate.budgets)
+    return DraftStep(belief.source, budget, pace)
 
 
 class GainPace:
@@ -173,13 +192,14 @@ class GainPace:
         self,
         make: Callable[[], Expected],
         prices: Prices,
-        instead: float = 1.0,
+        rate_without: float = 1.0,
         budgets: Budgets = PLENTY,
     ) -> None:
-        """``instead`` is the rate that this round would reach without this drafter. Nothing is
+        """``rate_without`` is the rate that this round would reach without this drafter. Nothing is
         computed before a drafter has something to propose.
         """
-        self._make, self._prices, self._instead, self._budgets = make, prices, instead, budgets
+        self._make, self._prices, self._budgets = make, prices, budgets
+        self._rate_without = rate_without
         self._first = -1
         self._curve: list[float] = []
 
@@ -207,21 +227,23 @@ class GainPace:
         """
         self._start(bin_of(confidences[0]))
         k = len(confidences)
-        if k > self._longest or self._rate <= self._instead:
+        if k > self._longest or self._rate <= self._rate_without:
             return False
         if k == 1:
             return True
         mean, here = self._expected.mean, self._expected.table[bin_of(confidences[-1])]
         later = mean if self._prices.cost else mean + STEADY * max(0.0, here - mean)
-        return self._pays(confidences[:-1], here, later, 0.0)
+        return self._going_on_pays(confidences[:-1], here, later, 0.0)
 
     def further(self, confidences: Sequence[float]) -> bool:
         """Whether computing one more q is expected to pay; its confidence is not known yet."""
         self._start(bin_of(confidences[0]))
         mean = self._expected.mean
-        return self._pays(confidences, mean, mean, self._prices.cost)
+        return self._going_on_pays(confidences, mean, mean, self._prices.cost)
 
-    def _pays(self, before: Sequence[float], chance: float, later: float, paid: float) -> bool:
+    def _going_on_pays(
+        self, before: Sequence[float], chance: float, later: float, paid: float
+    ) -> bool:
         """Whether any number of further tokens, of which the first is accepted with ``chance``,
         beats stopping after those of ``before``, at the rate that the draft set out for: to
         maximise a ratio is to maximise E[emitted] - rate * time at the best ratio.

@@ -27,7 +27,7 @@ class Budgets:
     others: float
     """By the other requests of the round, if the draft is rejected; in all."""
     looks: float
-    """For certain, by what is done to find out."""
+    """Certain cost of probes and trials that the round may have."""
 
 
 PLENTY = Budgets(math.inf, math.inf, math.inf)

@@ -157,7 +157,7 @@ class PriceList:
         if bucket == self.bucket and requests == self.requests and now % READ_EVERY != 1:
             return
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
-        seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
+        seconds = self.costs.passes_seconds(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
         self.doubt, self.measured_share = self.costs.doubt(4), self.costs.measured_share(requests)
         self.widths = quickest(seconds) if self.pads and requests == 1 else ()
@@ -172,7 +172,7 @@ class PriceList:
 
     def token(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
-        return self.costs.draft(source) * requests / self.costs.verify(requests)
+        return self.costs.token_seconds(source) * requests / self.costs.pass_seconds(requests)
 
     def of(self, source: str, *, copies: bool, factor: float = 1.0, breadth: int = 1) -> Prices:
         """Prices of a drafter's drafts, with ``breadth`` nodes at each depth, for a request that is
@@ -195,5 +195,5 @@ class PriceList:
         if source in self._read_shares:
             times = max(1.0, self._read_shares[source] * unread)
         else:
-            times = self.costs.verify(max(1, unread)) / self.costs.verify(1)
+            times = self.costs.pass_seconds(max(1, unread)) / self.costs.pass_seconds(1)
         return self.token(source, requests) * times

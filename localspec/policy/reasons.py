@@ -11,7 +11,7 @@ import numpy as np
 from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.decide import Candidate, Decision
+from localspec.policy.decide import Candidate, Decided, Decision
 from localspec.policy.prices import MARGIN, Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
@@ -109,50 +109,50 @@ def why_parked(candidates: Sequence[Candidate], shown: Status) -> Speculation:
     """The reason of the most preferred drafter that computes, else of one that copies."""
     if not candidates:
         return NOT_ALLOWED
-    computing = [c for c in candidates if not c.option.copies]
+    computing = [c for c in candidates if not c.belief.copies]
     if not computing:
         found = [sentence(c, shown) for c in candidates]
         return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
     why = sentence(computing[0], shown)
     if len(computing) > 1 and why.reason is not None:
-        return Speculation(why.state, f"{computing[0].option.source}: {why.reason}", why.brief)
+        return Speculation(why.state, f"{computing[0].belief.source}: {why.reason}", why.brief)
     return why
 
 
 def sentence(c: Candidate, shown: Status) -> Speculation:
     """Why one drafter drafts nothing."""
-    prices, margin = c.option.prices, 0.0 if c.option.copies else MARGIN
+    prices, margin = c.belief.prices, 0.0 if c.belief.copies else MARGIN
     match c.decided:
-        case "breadth":  # its narrowest trees do not pay
-            nodes = min(4 * c.option.branching.least, len(prices.measured) - 1)
+        case Decided.BREADTH:  # its narrowest trees do not pay
+            nodes = min(4 * c.belief.branching.least, len(prices.measured) - 1)
             why = f"{_CHECKING}, several guesses for each place: "
             found = parked(why + _checking(prices, nodes, 1, 1), _CHECKING)
-        case "answer":
-            why = f"looking for a match takes {c.option.answer:.0%} of the time of a token, more "
+        case Decided.ANSWER:
+            why = f"looking for a match takes {c.belief.answer:.0%} of the time of a token, more "
             why += "than this reply can lose now"
             found = parked(why, "looking for a match takes too long")
-        case "unread":
+        case Decided.UNREAD:
             why = f"the draft has not read {shown.unread} tokens of this text"
             found = parked(why, "the draft has not read this text")
-        case "budget":
+        case Decided.BUDGET:
             found = not_affordable(c, shown.requests)
-        case "gain" | "trial" | "copies" if prices.most_gain <= margin:
-            found = hopeless(prices, shown.requests, c.option.breadth, margin)
+        case Decided.GAIN | Decided.TRIAL | Decided.COPIES if prices.most_gain <= margin:
+            found = hopeless(prices, shown.requests, c.belief.breadth, margin)
         case _:
-            found = _guessed(c, Guesses.of(shown.texts[c.option.source]), shown)
+            found = _guessed(c, Guesses.of(shown.texts[c.belief.source]), shown)
     return found
 
 
 def _guessed(c: Candidate, guesses: Guesses, shown: Status) -> Speculation:
     """Why one drafter drafts nothing that might pay: what its guesses have shown."""
-    if c.option.copies:
+    if c.belief.copies:
         why = f"no match in the text is likely enough now: {guesses}"
         return parked(why, "no likely match in the text now") if guesses.judged else NOTHING_YET
-    if c.decided == "asked" and not shown.considered:
+    if c.decided is Decided.ASKED and not shown.considered:
         return NO_ROOM
     if not guesses.judged and not guesses.judged_lately:
         return MEASURING
-    if c.decided == "asked":
+    if c.decided is Decided.ASKED:
         why = f"the draft is asked, but is not confident enough of its next guess: {guesses}"
         return parked(why, "the draft is not confident now")
     return gains_too_little(guesses, c, shown.requests)
@@ -188,7 +188,7 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
-    prices, depth = c.option.prices, _usual(c)[1]
+    prices, depth = c.belief.prices, _usual(c)[1]
     times = prices.measured[depth] + depth * prices.cost / requests
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
@@ -201,15 +201,15 @@ def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculati
 
 def _usual(c: Candidate) -> tuple[float, int]:
     """Acceptance of a usual first token, and the length that gains most with it."""
-    expected = c.option.expected()
+    expected = c.belief.expected()
     chance = float(expected.firsts @ expected.table)
-    return chance, int((expected.emitted(chance) - c.option.prices.costs).argmax()) + 1
+    return chance, int((expected.emitted(chance) - c.belief.prices.costs).argmax()) + 1
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
     """Why nothing is drafted that may pay: a draft may lose more than this reply or others have."""
-    prices, budgets, (chance, best) = c.option.prices, c.budgets, _usual(c)
-    risk, loss = c.option.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
+    prices, budgets, (chance, best) = c.belief.prices, c.budgets, _usual(c)
+    risk, loss = c.belief.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
     if risk <= budgets.reply and loss > budgets.others:
         why = f"a rejected one delays them by {loss:.1f} tokens in all, and they can bear "
         return parked(f"{_DELAYS}{_together(requests)}: {why}{budgets.others:.1f} now", _DELAYS)

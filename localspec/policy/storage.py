@@ -76,7 +76,10 @@ def save(path: Path, knowledge: Knowledge) -> None:
     Raises:
         OSError: it cannot be written; the old file stays.
     """
-    costs = {b: _Costs(known.curve(), known.drafts()) for b, known in knowledge.costs.items()}
+    costs = {
+        b: _Costs(known.curve(), known.token_seconds_by_drafter())
+        for b, known in knowledge.costs.items()
+    }
     acceptance = []
     for (source, kind), e in knowledge.acceptance.items():
         verdicts = "".join("01"[right] for right in e.verdicts)

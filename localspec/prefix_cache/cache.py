@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from localspec.core.errors import AuditError, DecodeError
+from localspec.core.interrupt import Cancelled
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
@@ -210,7 +211,7 @@ class PrefixCache:
             self._disk.notices = []
         return list(dict.fromkeys(notices))
 
-    def rest(self, cancelled: Callable[[], bool]) -> None:
+    def rest(self, cancelled: Cancelled) -> None:
         """Write to disk what is worth it, of sequences at rest and of memory, until ``cancelled``
         returns true.
         """

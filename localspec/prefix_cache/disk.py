@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
+from localspec.core.interrupt import Cancelled
 from localspec.prefix_cache.file_format import DamagedError, Saved
 from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
@@ -107,7 +107,7 @@ class DiskStates:
         """Whether a state of so many bytes may fit: it takes long to copy one."""
         return self._store.may_hold(n_bytes)
 
-    def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
+    def write(self, state: State, seconds: float, cancelled: Cancelled) -> None:
         """Write a state that spares ``seconds``, in place of those that it covers."""
         replaced = [
             saved

@@ -15,10 +15,11 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from localspec.core.files import checked, closed, paths
+from localspec.core.interrupt import Cancelled, never
 from localspec.prefix_cache.file_format import (
     DIGEST,
     DamagedError,
@@ -111,7 +112,7 @@ class KvStore:
         seconds: float,
         *,
         replaces: Sequence[Saved] = (),
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Cancelled = never,
     ) -> bool:
         """Write a state that spares ``seconds`` of reading, and remove those that it ``replaces``.
 

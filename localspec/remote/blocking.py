@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Reply, ReplyEvent
+from localspec.core.interrupt import Cancelled, never
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.port import Engine, ReplyHandle
 
@@ -69,7 +70,7 @@ class BlockingReply(Iterator[ReplyEvent]):
 class BlockingClient(Generic[C]):
     """A client whose loop runs in a thread of its own."""
 
-    def __init__(self, client: C, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, client: C, cancelled: Cancelled = never) -> None:
         """Connect.
 
         Raises:
@@ -87,9 +88,7 @@ class BlockingClient(Generic[C]):
             self.close()
             raise
 
-    def call(
-        self, work: Coroutine[Any, Any, T], cancelled: Callable[[], bool] = lambda: False
-    ) -> T:
+    def call(self, work: Coroutine[Any, Any, T], cancelled: Cancelled = never) -> T:
         """The result of a coroutine that runs in the loop.
 
         Raises:

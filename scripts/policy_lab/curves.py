@@ -65,7 +65,7 @@ class Curve:
 
     @functools.cached_property
     def _table(self) -> list[float]:
-        return [0.0, *Costs(self.times).passes(np.arange(1, WIDEST + 1)).tolist()]
+        return [0.0, *Costs(self.times).passes_seconds(np.arange(1, WIDEST + 1)).tolist()]
 
 
 CURVES = (

@@ -9,9 +9,10 @@ from typing import get_args
 
 import numpy as np
 
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.simple import Plain
 from localspec.policy.storage import Knowledge
 from policy_lab.bounds import best_fixed, clairvoyant
 from policy_lab.curves import Curve, Disturbance, swept

@@ -17,12 +17,12 @@ import numpy as np
 from localspec.core.plan import NO_LIMIT, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.values import Probed
 from localspec.policy import Policy
+from localspec.policy.decide import BEHIND
 from policy_lab.curves import WIDEST, Curve, Disturbance
 from policy_lab.evidence import NO_CHAIN, Predictions, Recorded
 
-LOOK, BEHIND, PART = 8, 32, 64
-"""Rounds after which drafters may read what they have missed, how much they must have missed, and
-tokens that they read at once."""
+LOOK, PART = 8, 64
+"""Rounds after which drafters may read what they have missed, and tokens that they read at once."""
 PROBED = 16
 """Tokens that a probe compares at most."""
 
@@ -201,7 +201,7 @@ class World:
         item = Running(seq, reply, arrived=arrived, limited=self._limited)
         item.read = dict.fromkeys(computing, -reply.prompt)
         state = replace(item.state, batch=others + 1)
-        reads = self._policy.expects_drafts(state)
+        reads = self._policy.decide_reading(state)
         if reads:
             item.read = dict.fromkeys(computing, 0)
         dearest = max((ASKING[name].token for name in self._sources), default=0.0)
@@ -222,7 +222,7 @@ class World:
         self._rounds += 1
         for item in running if self._rounds % LOOK == 0 else ():
             state = replace(item.state, batch=len(running))
-            if state.unread > BEHIND and self._policy.expects_drafts(state):
+            if state.unread > BEHIND and self._policy.decide_reading(state):
                 for name, read in item.read.items():
                     part = min(PART, item.at - read)
                     item.read[name] += part
@@ -258,7 +258,6 @@ class World:
                     item.seq,
                     d.source,
                     d.tokens,
-                    min(d.accepted + 1, d.tokens),
                     d.accepted,
                     d.considered,
                     d.draft_ms * scale,
@@ -315,7 +314,7 @@ class World:
         upto = min(item.at, read + step.reads)
         for place in range(max(read, upto - PROBED, 0), upto):
             confidence, right = source.known(place)
-            evidence.append(Evidence(item.seq, step.source, 0, confidence, right))
+            evidence.append(Evidence(item.seq, step.source, confidence, right))
         item.read[step.source] = upto
         read_ms = self._reading(upto - read) / self._table[1]
         return ASKING[step.source].token * one * max(1.0, read_ms)
@@ -339,7 +338,7 @@ class World:
         room = item.reply.length - item.at - 1
         judged = min(len(seen), chain.accepted + 1, room)
         evidence += [
-            Evidence(item.seq, step.source, i, seen[i], i < chain.accepted) for i in range(judged)
+            Evidence(item.seq, step.source, seen[i], i < chain.accepted) for i in range(judged)
         ]
         missed = 0
         if asking.token and seen:

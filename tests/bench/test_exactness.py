@@ -29,15 +29,15 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, RequestState
-from localspec.decode.exercise import Exercise
-from localspec.decode.verifiers import Choice
+from localspec.decode.target_choice import TargetChoice
+from localspec.policy.exercise import Exercise
 
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
 
 
-def choice(sampling: Sampling, seed: int = 0) -> Choice:
+def choice(sampling: Sampling, seed: int = 0) -> TargetChoice:
     noise = Noise(seed)
-    return Choice([1, 2], LogitsProcessor(sampling, len(ROW), noise=noise), noise)
+    return TargetChoice([1, 2], LogitsProcessor(sampling, len(ROW), noise=noise), noise)
 
 
 def test_greedy_distance_is_half_the_gap() -> None:

@@ -28,7 +28,8 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 
 V = 9
@@ -197,7 +198,7 @@ class Witness:
         self.outcomes: list[Outcome] = []
         self.evidence: list[Evidence] = []
 
-    def expects_drafts(self, state: RequestState) -> bool:
+    def decide_reading(self, state: RequestState) -> bool:
         return False
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:

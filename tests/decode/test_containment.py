@@ -43,9 +43,10 @@ from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.simple import Plain
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableModel, TableTarget
 

@@ -19,12 +19,11 @@ from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
-from localspec.drafters.base import Drafter, Off
-from localspec.drafters.grammar import GrammarDrafter
+from localspec.drafters.base import Drafter, GrammarDrafter, Off
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.policy import Plain
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed, StopAt, TableTarget
 
 V = 7

@@ -18,8 +18,8 @@ from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import FixedLength, Plain
 from localspec.policy.costs import Costs
+from localspec.policy.simple import FixedLength, Plain
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 
 TABLE = tables.random_table(21, v=5)

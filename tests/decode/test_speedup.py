@@ -33,7 +33,7 @@ def estimate(
     found = SpeedupEstimate()
     for i in range(rounds):
         seconds = wide * load * rng.lognormvariate(0, noise) + (stall if i == rounds // 2 else 0)
-        costs.passed(width, seconds)
+        costs.record_pass(width, seconds)
         result = SimpleNamespace(
             draft=Drafted(width - 1),
             emitted=[None] * (accepted + 1),
@@ -41,7 +41,7 @@ def estimate(
             seconds=seconds,
         )
         found.add(cast(RoundResult, result), costs)
-    return found.speedup(beside=0.0)
+    return found.speedup(outside_rounds=0.0)
 
 
 class Drafted:

@@ -60,9 +60,9 @@ def test_ngram_indexes_a_long_text_in_steps(monkeypatch: pytest.MonkeyPatch) -> 
     """All replies wait for each; nothing is drafted until it is whole, and no text is read again
     that the target's reading has indexed.
     """
-    monkeypatch.setattr(ngram, "_AT_ONCE", 100)
+    monkeypatch.setattr(ngram, "AT_ONCE", 100)
     drafter, text = NGram(2, 4), [*range(40)] * 8 + [0, 1]
-    drafter.follow(0, text, 60)
+    drafter.prompt_read(0, text, 60)
     lengths, drafts = [drafter.length(0)], []
     for _ in range(4):
         (draft,) = drafter.propose([ask(text, 3)])

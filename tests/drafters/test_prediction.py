@@ -22,9 +22,9 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.drafters.lookup.prediction import PredictionDrafter
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.policy import Plain
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.simple import Plain
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableTarget
 

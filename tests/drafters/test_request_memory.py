@@ -16,8 +16,9 @@ from localspec.core.plan import Budget
 from localspec.drafters.base import Ask
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup import request_memory
-from localspec.drafters.lookup.request_memory import LONGEST, SIZES, Passage, RequestMemory
+from localspec.drafters.lookup.request_memory import SIZES, Passage, RequestMemory
 from localspec.drafters.lookup.suffix import Suffix
+from localspec.drafters.lookup.suffix_index import LONGEST
 
 ROOM = 4_000_000
 SHORTEST = min(SIZES)

@@ -94,7 +94,7 @@ def test_a_long_text_that_was_restored_is_indexed_over_several_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All replies wait while it is; nothing is drafted until it is whole."""
-    monkeypatch.setattr(suffix, "_AT_ONCE", 100)
+    monkeypatch.setattr(suffix, "AT_ONCE", 100)
     drafter, text = Suffix(), [*range(40)] * 8 + [0, 1]
     lengths, drafts = [], []
     for _ in range(5):

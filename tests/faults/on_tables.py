@@ -24,7 +24,8 @@ from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.testing import StopAt, Table, TableModel, TableTarget
 
 KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")

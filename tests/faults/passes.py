@@ -57,9 +57,9 @@ class Curve:
         steps = np.array([rng.choice([0.0, 0.0, 1.0]) for _ in range(2048)])
         self._sums = np.cumsum(steps).tolist()
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         times = {
-            "flat": EveryPassEqual().verify(n),
+            "flat": EveryPassEqual().pass_seconds(n),
             "rows": float(n),
             "fours": float(-(-n // 4)),
             "cliff": 1.0 if n <= self._cliff else 50.0,

@@ -70,7 +70,7 @@ class Chance:
         """On."""
         return Speculation("on")
 
-    def expects_drafts(self, state: RequestState) -> bool:
+    def decide_reading(self, state: RequestState) -> bool:
         """Yes or no at random."""
         return self._rng.random() < 0.5
 

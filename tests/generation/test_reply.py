@@ -25,7 +25,7 @@ from localspec.generation import examine
 from localspec.generation.examine import examination
 from localspec.generation.part_sizes import PART
 from localspec.generation.scheduler import Scheduler
-from localspec.policy import Plain
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed, TableModel
 
 TABLE = tables.random_table(31, v=V)
@@ -196,11 +196,11 @@ class ReadsAlong(Off):
         self.followed: list[int] = []
         self.prompts = 0
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         self.followed.append(upto)
 
-    def commit(self, news: Sequence[Committed]) -> list[object]:
-        self.prompts += len(news[0].new_tokens) == len(news[0].all_tokens)
+    def commit(self, committed: Sequence[Committed]) -> list[object]:
+        self.prompts += len(committed[0].new_tokens) == len(committed[0].all_tokens)
         return []
 
 
@@ -229,7 +229,7 @@ class ReadsLate(Off):
     def unread(self, seq: int, tokens: Sequence[int]) -> int:
         return len(tokens) - 1 - self._read
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         self.reads.append((upto, self._rounds))
         self._read = upto
 
@@ -367,9 +367,9 @@ def test_what_an_examined_position_lacks_is_read_in_parts() -> None:
 class Behind(ChainDrafter):
     """Records how much it is asked to read at a time."""
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         before = self.unread(seq, tokens)
-        super().catch_up(seq, tokens, upto)
+        super().read_missed(seq, tokens, upto)
         PARTS.append(before - self.unread(seq, tokens))
 
 

@@ -31,8 +31,8 @@ class Timeless(Controller):
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         timed = []
         for o in outcomes:
-            draft_s = 1e-3 * self.costs.verify(1) * o.considered
-            seconds = self.costs.verify(1 + o.proposed) + draft_s
+            draft_s = 1e-3 * self.costs.pass_seconds(1) * o.considered
+            seconds = self.costs.pass_seconds(1 + o.proposed) + draft_s
             timed.append(replace(o, draft_s=draft_s, round_s=seconds))
         super().learn(timed, evidence)
 
@@ -59,7 +59,7 @@ def play(
     """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows positions down."""
     machine, played, at = Costs(curve), Played(), 0
     # Tokens that the draft has read, the prompt's counted as negative.
-    read = 0 if policy.expects_drafts(RequestState(0, prompt, 0, kind, unread=prompt)) else -prompt
+    read = 0 if policy.decide_reading(RequestState(0, prompt, 0, kind, unread=prompt)) else -prompt
     while at < tokens:
         (plan,) = policy.plan([RequestState(0, prompt + at, at, kind, unread=at - read)])
         plan = plan.within(tokens - at - 1, 1)
@@ -72,7 +72,7 @@ def play(
             played.probes += 1
             upto = min(at, read + step.reads)
             seen = [says(i) for i in range(max(read, upto - 16, 0), upto)]
-            evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
+            evidence = [Evidence(0, step.source, c, s) for c, s in seen]
             draft_s, read = cost * (0.7 + 0.3 * (upto - read)), upto
         elif step is not None and step.budget.nodes:
             read = at
@@ -89,20 +89,19 @@ def play(
             accepted += 1
         judged = min(accepted + 1, len(confidences))
         source = step.source if step else "model"
-        evidence += [Evidence(0, source, i, confidences[i], says(at + i)[1]) for i in range(judged)]
+        evidence += [Evidence(0, source, confidences[i], says(at + i)[1]) for i in range(judged)]
         factor = slow(at)
         probed = None
         if step is not None and step.probe:
             probed = Probed(step.source, factor * draft_s)
         rows = plan.rows(1 + drafted)
-        seconds = factor * (machine.verify(rows) + draft_s)
+        seconds = factor * (machine.pass_seconds(rows) + draft_s)
         policy.learn(
             [
                 Outcome(
                     0,
                     source,
                     drafted,
-                    min(accepted + 1, drafted),
                     accepted,
                     len(confidences),
                     0.0 if probed else factor * draft_s,

@@ -52,8 +52,8 @@ class StopAfter:
     def costs(self) -> Costs | None:
         return self._policy.costs
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        return self._policy.expects_drafts(state)
+    def decide_reading(self, state: RequestState) -> bool:
+        return self._policy.decide_reading(state)
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         if any(state.emitted >= self._tokens for state in states):

@@ -14,7 +14,8 @@ from localspec.core.values import Scores, Tokens
 from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.generation.pictures import Sight
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.testing import Table, TableTarget
 
 V = 26

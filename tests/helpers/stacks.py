@@ -37,7 +37,7 @@ class Following:
         """A prompt, as the runtime reads it."""
         for at in range(self.target.length(0), len(tokens) - 1, _READ_AT_ONCE):
             self.target.read(0, tokens[at : min(at + _READ_AT_ONCE, len(tokens) - 1)])
-            self.drafter.follow(0, tokens, self.target.length(0))
+            self.drafter.prompt_read(0, tokens, self.target.length(0))
 
     def play(self, tokens: list[int], n: int, k: int, sampling: Sampling, seed: int = 5) -> int:
         """Rounds of up to k drafted tokens after a prompt; returns the tokens accepted."""

@@ -221,7 +221,7 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
 ) -> None:
     made, tokens = stack("mtp"), prompt(90)
     made.target.read(0, tokens[:50])
-    made.drafter.follow(0, tokens, 50)
+    made.drafter.prompt_read(0, tokens, 50)
     made.context.stop.set()
     with pytest.raises(Exception, match="interrupted"):
         made.target.read(0, tokens[50:-1])

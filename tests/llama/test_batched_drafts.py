@@ -28,8 +28,8 @@ from localspec.llama.model import Model
 from localspec.llama.pass_layout import EveryPassEqual, padded, seconds
 from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain
 from localspec.policy.controller import WIDE
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed
 
 N_SEQ = 4
@@ -64,7 +64,7 @@ class HalfRight(Drafter):
 class Linear:
     """Passes that take as long as they have rows."""
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         return float(n)
 
 
@@ -180,7 +180,7 @@ def test_a_request_whose_context_is_full_ends_alone(model: Model) -> None:
 class Steps:
     """Passes of four rows cost as much as one; a pass costs at least that."""
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         return float(-(-n // 4))
 
 
@@ -217,7 +217,7 @@ def test_a_gap_is_filled_where_the_sequence_there_rests_and_a_part_costs_more() 
 
 def test_parts_are_counted_as_llama_cpp_makes_them() -> None:
     class One:
-        def verify(self, n: int) -> float:
+        def pass_seconds(self, n: int) -> float:
             return 1.0
 
     assert seconds({0: 3, 1: 3, 2: 3}, One()) == 1

@@ -16,16 +16,13 @@ from localspec.bench.layer_search import candidates
 from localspec.cli.make_draft import _parsed
 from localspec.core.errors import Interrupted, LocalspecError, ModelNotFoundError, UsageError
 from localspec.core.events import Finished
+from localspec.core.interrupt import never
 from localspec.llama.draft_from_target import layer_count, make
 from localspec.models.gguf.header import read_header
 
 
 def layers_of(path: Path) -> int:
     return layer_count(path)
-
-
-def never() -> bool:
-    return False
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8 there")

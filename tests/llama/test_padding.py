@@ -21,8 +21,8 @@ from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain
 from localspec.policy.controller import WIDE
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed
 
 PADDED = ("full", "latent")

@@ -24,7 +24,7 @@ from localspec.llama.model import Model
 from localspec.llama.pass_layout import padded
 from localspec.llama.pass_shapes import ObservedTimes
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain
+from localspec.policy.simple import Plain
 
 N_SEQ = 6
 PROMPTS = [np.random.default_rng(i).integers(3, 250, 9 + 7 * i).tolist() for i in range(N_SEQ)]
@@ -38,14 +38,14 @@ class Weights:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         return self._seconds * (1 + n / 10)
 
 
 class Fours:
     """Each part reads weights, then computes rows by fours, and what is left one by one."""
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         return 0.5 + n // 4 + n % 4 * 0.4
 
 
@@ -174,8 +174,8 @@ def test_a_pass_with_gaps_is_widened_too() -> None:
 def test_before_any_pass_was_seen_twice_all_cost_about_the_same() -> None:
     times = ObservedTimes()
     times.learn(4, 9.0)
-    assert times.verify(1) == pytest.approx(times.verify(8), rel=0.01)
-    assert times.verify(1) < times.verify(8)
+    assert times.pass_seconds(1) == pytest.approx(times.pass_seconds(8), rel=0.01)
+    assert times.pass_seconds(1) < times.pass_seconds(8)
 
 
 def test_the_least_of_the_last_times_counts_and_other_widths_are_in_proportion() -> None:
@@ -183,13 +183,13 @@ def test_the_least_of_the_last_times_counts_and_other_widths_are_in_proportion()
     for seconds in (5.0, 1.0, 7.0):
         times.learn(2, seconds)
         times.learn(6, 3 * seconds)
-    assert times.verify(2) == 1.0
-    assert times.verify(4) == pytest.approx(2.0)
-    assert times.verify(12) == pytest.approx(6.0)
-    assert times.verify(1) == 1.0
+    assert times.pass_seconds(2) == 1.0
+    assert times.pass_seconds(4) == pytest.approx(2.0)
+    assert times.pass_seconds(12) == pytest.approx(6.0)
+    assert times.pass_seconds(1) == 1.0
     for _ in range(8):
         times.learn(2, 4.0)
-    assert times.verify(2) == 4.0
+    assert times.pass_seconds(2) == 4.0
 
 
 @pytest.mark.parametrize("drafted", [0, 3, ROLLBACK])

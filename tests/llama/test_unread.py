@@ -22,7 +22,8 @@ from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS, ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed
 
 PROMPT = np.random.default_rng(0).integers(3, 250, 40).tolist()

@@ -37,23 +37,25 @@ def test_costs_of_a_blend_begin_with_those_of_the_model_and_acceptance_is_kept(
     adapted = first.policy_for(BLEND)
     assert isinstance(adapted, Controller)
     for width, seconds in ((1, 30.0), (4, 320.0)) * 60:
-        adapted.costs.passed(width, seconds)
-    assert adapted.costs.verify(4) > 5 * adapted.costs.verify(1)
+        adapted.costs.record_pass(width, seconds)
+    assert adapted.costs.pass_seconds(4) > 5 * adapted.costs.pass_seconds(1)
     assert adapted.costs.measured_share() < 0.1, "it is looked at"
-    assert first.policy.costs.verify(4) == pytest.approx(32.0), "the model has costs of its own"
+    assert first.policy.costs.pass_seconds(4) == pytest.approx(32.0), (
+        "the model has costs of its own"
+    )
     adapted.knowledge.acceptance[KEY] = AcceptanceEstimate()
     adapted.knowledge.acceptance[KEY].learn(0.9, accepted=True)
     first.save()
     again = control(tmp_path).policy_for(BLEND)
     assert isinstance(again, Controller)
-    assert again.costs.verify(4) == pytest.approx(32.0)
+    assert again.costs.pass_seconds(4) == pytest.approx(32.0)
     assert sum(again.knowledge.acceptance[KEY].judged) > 0
 
 
 def test_what_is_doubtful_of_the_model_is_looked_at_with_a_blend_too(tmp_path: Path) -> None:
     found = control(tmp_path)
     for width, seconds in ((1, 30.0), (4, 320.0)) * 60:
-        found.policy.costs.passed(width, seconds)
+        found.policy.costs.record_pass(width, seconds)
     adapted = found.policy_for(BLEND)
     assert isinstance(adapted, Controller)
     assert adapted.costs.measured_share() == found.policy.costs.measured_share() < 0.1

@@ -22,6 +22,7 @@ from localspec.core.errors import (
     ModelNotFoundError,
     UsageError,
 )
+from localspec.core.interrupt import never
 from localspec.llama.heads.tensors import mapped
 from localspec.models.compat import heads
 from localspec.models.compat.medusa_checkpoint import make
@@ -33,10 +34,6 @@ from localspec.models.gguf.writer import Tensor, write_gguf
 WIDTH = 64
 VOCABULARY = len(gguf_tools.byte_vocabulary())
 Numbers = dict[str, np.ndarray]
-
-
-def never() -> bool:
-    return False
 
 
 def checkpoint(

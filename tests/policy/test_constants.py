@@ -19,7 +19,7 @@ FIXED = {
     "LATEST": "verdicts of a sentence that is shown",
     "QUIET": "rounds of a state that is shown",
     "ENOUGH": "guesses of a share that is shown",
-    "BEHIND": "what a draft reads without a pause: that of `localspec.generation.prefill`",
+    "BEHIND": "what a draft reads without a pause",
     "KEPT_UP": "the last token and the one that the target added",
     "UNPADDED": "how often a width that is padded from is seen, at no cost to a reply",
     "READ_EVERY": "saves the time of planning only",

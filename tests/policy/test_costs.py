@@ -18,18 +18,18 @@ from localspec.policy.storage import Knowledge
 
 @pytest.mark.parametrize("width", [1, 3, 4, 6, 20])
 def test_unmeasured_widths_are_interpolated(width: int) -> None:
-    assert Costs({1: 1.0, 4: 4.0, 8: 8.0}).verify(width) == pytest.approx(width)
+    assert Costs({1: 1.0, 4: 4.0, 8: 8.0}).pass_seconds(width) == pytest.approx(width)
 
 
 @pytest.mark.parametrize("known", [{4: 2.0}, {1: 1.0, 2: 1.5, 8: 3.0, 16: 6.5}, {3: 1.0, 9: 2.0}])
 def test_all_widths_at_once_cost_what_each_does(known: dict[int, float]) -> None:
     costs = Costs(known)
     for width, seconds in ((1, 1.3), (5, 2.6), (2, 1.1)) * 3:
-        costs.passed(width, seconds)
-    costs.passed(9, 3.0)
+        costs.record_pass(width, seconds)
+    costs.record_pass(9, 3.0)
     widths = np.arange(1, 80)
-    each = [costs.verify(int(width)) for width in widths]
-    assert costs.passes(widths) == pytest.approx(each, rel=1e-12)
+    each = [costs.pass_seconds(int(width)) for width in widths]
+    assert costs.passes_seconds(widths) == pytest.approx(each, rel=1e-12)
 
 
 def test_passes_of_hundreds_of_widths_keep_a_few_dozen_and_all_count() -> None:
@@ -39,24 +39,24 @@ def test_passes_of_hundreds_of_widths_keep_a_few_dozen_and_all_count() -> None:
     costs = Costs({1: 1.0, 4: 1.3, 64: 7.3})
     for _ in range(3):
         for width in range(1, 400, 2):
-            costs.passed(width, 2 * (1 + 0.1 * (width - 1)))
+            costs.record_pass(width, 2 * (1 + 0.1 * (width - 1)))
     assert len(costs.curve()) == WIDTHS
     for width in (2, 50, 93, 94):
-        assert costs.verify(width) == pytest.approx(2 * (1 + 0.1 * (width - 1)), rel=0.1)
+        assert costs.pass_seconds(width) == pytest.approx(2 * (1 + 0.1 * (width - 1)), rel=0.1)
 
 
 def test_a_single_slow_pass_does_not_stay() -> None:
     costs = Costs({1: 1.0, 4: 1.2})
-    costs.passed(4, 1000.0)
-    assert costs.verify(4) < 1.3 * 1.2
+    costs.record_pass(4, 1000.0)
+    assert costs.pass_seconds(4) < 1.3 * 1.2
 
 
 def test_a_machine_that_gets_slower_leaves_the_shape_of_the_curve() -> None:
     costs = Costs({1: 1.0, 4: 2.0})
     for _ in range(60):
-        costs.passed(4, 6.0)
-    assert costs.verify(4) == pytest.approx(6.0, rel=0.05)
-    assert costs.verify(4) / costs.verify(1) == pytest.approx(2.0, rel=0.05)
+        costs.record_pass(4, 6.0)
+    assert costs.pass_seconds(4) == pytest.approx(6.0, rel=0.05)
+    assert costs.pass_seconds(4) / costs.pass_seconds(1) == pytest.approx(2.0, rel=0.05)
 
 
 @pytest.mark.parametrize("times", [1.5, 3.0, 8.0])
@@ -67,42 +67,42 @@ def test_a_machine_that_was_slow_while_every_round_drafted_is_as_fast_as_before(
     costs = Costs({1: 1.0, 4: 2.0}, {"model": 0.1})
     for slow in (1.0, times, 1.0):
         for _ in range(40):
-            costs.passed(4, 2.0 * slow)
-            costs.drafted("model", 3, 0.3 * slow)
-        assert costs.verify(1) == pytest.approx(slow, rel=0.1)
-        assert costs.verify(4) == pytest.approx(2.0 * slow, rel=0.1)
+            costs.record_pass(4, 2.0 * slow)
+            costs.record_draft("model", 3, 0.3 * slow)
+        assert costs.pass_seconds(1) == pytest.approx(slow, rel=0.1)
+        assert costs.pass_seconds(4) == pytest.approx(2.0 * slow, rel=0.1)
 
 
 def test_a_wide_pass_that_is_quicker_than_a_plain_one_shows_that_this_was_seen_long_ago() -> None:
     costs = Costs({1: 1.0, 4: 2.0})
     for _ in range(9):
-        costs.passed(1, 5.0)
+        costs.record_pass(1, 5.0)
     assert not costs.stale
-    costs.passed(4, 2.0)
-    costs.passed(4, 2.0)
+    costs.record_pass(4, 2.0)
+    costs.record_pass(4, 2.0)
     assert costs.stale
-    costs.passed(1, 1.0)
+    costs.record_pass(1, 1.0)
     assert not costs.stale
-    assert costs.verify(1) == pytest.approx(1.0, rel=0.1)
+    assert costs.pass_seconds(1) == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_curve_that_was_measured_wrongly_is_put_right_by_use() -> None:
     costs = Costs({1: 1.0, 4: 1.0})
     for _ in range(300):
-        costs.passed(1, 1.0)
-        costs.passed(4, 3.0)
-    assert costs.verify(4) / costs.verify(1) == pytest.approx(3.0, rel=0.1)
+        costs.record_pass(1, 1.0)
+        costs.record_pass(4, 3.0)
+    assert costs.pass_seconds(4) / costs.pass_seconds(1) == pytest.approx(3.0, rel=0.1)
 
 
 def test_arithmetic_that_got_faster_is_noticed_on_one_width_and_believed_of_all() -> None:
     """A neighbour leaves the machine: several tokens cost half, a single one what it did."""
     costs = Costs({1: 1.0, 4: 2.6, 16: 7.4})
     for _ in range(8):
-        costs.passed(1, 1.0)
-        costs.passed(4, 1.3)
-    assert costs.verify(1) == pytest.approx(1.0, rel=0.1)
-    assert costs.verify(4) == pytest.approx(1.3, rel=0.15)
-    assert costs.verify(16) == pytest.approx(3.7, rel=0.25)
+        costs.record_pass(1, 1.0)
+        costs.record_pass(4, 1.3)
+    assert costs.pass_seconds(1) == pytest.approx(1.0, rel=0.1)
+    assert costs.pass_seconds(4) == pytest.approx(1.3, rel=0.15)
+    assert costs.pass_seconds(16) == pytest.approx(3.7, rel=0.25)
 
 
 TRUE = {1: 1.0, 2: 1.9, 3: 2.7, 4: 2.6, 8: 5.0}
@@ -126,9 +126,9 @@ def test_a_wrong_curve_is_right_after_two_dozen_rounds(wrong: dict[int, float]) 
     costs = Costs(wrong)
     for _ in range(6):
         for width in (1, 4, 2, 8):
-            costs.passed(width, TRUE[width])
+            costs.record_pass(width, TRUE[width])
     for width in (2, 4, 8):
-        ratio = costs.verify(width) / costs.verify(1)
+        ratio = costs.pass_seconds(width) / costs.pass_seconds(1)
         assert ratio == pytest.approx(TRUE[width], rel=0.2)
 
 
@@ -136,38 +136,38 @@ def test_a_drafted_token_slows_down_with_passes_until_it_is_measured() -> None:
     """The sweep was taken beside another program, and so was the time of a draft."""
     costs = Costs({1: 50.0, 4: 130.0}, {"model": 5.0})
     for _ in range(3):
-        costs.passed(1, 1.0)
-    assert costs.draft("model") / costs.verify(1) == pytest.approx(0.1, rel=0.1)
+        costs.record_pass(1, 1.0)
+    assert costs.token_seconds("model") / costs.pass_seconds(1) == pytest.approx(0.1, rel=0.1)
 
 
 def test_a_draft_model_that_reads_what_it_missed_is_not_taken_for_slow() -> None:
     costs = Costs({1: 1.0, 4: 2.6}, {"model": 0.1})
     for _ in range(5):
-        costs.bounded("model", 0.8)
-    assert costs.draft("model") == pytest.approx(0.1)
-    costs.bounded("model", 0.05)
-    assert costs.draft("model") < 0.06
+        costs.record_draft_at_most("model", 0.8)
+    assert costs.token_seconds("model") == pytest.approx(0.1)
+    costs.record_draft_at_most("model", 0.05)
+    assert costs.token_seconds("model") < 0.06
 
 
 def test_times_that_only_a_disturbed_sweep_finds_are_not_believed() -> None:
-    assert Costs({1: 0.64, 4: 0.027}).verify(1) == pytest.approx(0.027)
-    assert Costs({1: 1.0, 4: 40.0}).verify(4) == pytest.approx(6.0)
+    assert Costs({1: 0.64, 4: 0.027}).pass_seconds(1) == pytest.approx(0.027)
+    assert Costs({1: 1.0, 4: 40.0}).pass_seconds(4) == pytest.approx(6.0)
 
 
 def test_a_curve_of_another_day_is_moved_by_a_glance() -> None:
     kept = Costs({1: 1.0, 4: 2.6, 8: 4.7, 16: 7.4}, {"model": 0.1, "other": 0.2})
     today = kept.renewed({1: 1.0, 4: 1.3}, {"model": 0.05})
-    assert today.verify(4) == pytest.approx(1.3)
-    assert today.verify(16) == pytest.approx(3.7)
-    assert (today.draft("model"), today.draft("other")) == (0.05, 0.2)
+    assert today.pass_seconds(4) == pytest.approx(1.3)
+    assert today.pass_seconds(16) == pytest.approx(3.7)
+    assert (today.token_seconds("model"), today.token_seconds("other")) == (0.05, 0.2)
 
 
 def test_several_tokens_never_cost_less_than_one() -> None:
     costs = Costs({1: 1.0, 4: 1.1})
     for _ in range(30):
-        costs.passed(1, 1.0)
-        costs.passed(4, 0.3)
-    assert costs.verify(4) >= costs.verify(1)
+        costs.record_pass(1, 1.0)
+        costs.record_pass(4, 0.3)
+    assert costs.pass_seconds(4) >= costs.pass_seconds(1)
 
 
 @pytest.mark.parametrize("sweep", [{}, {1: 0.0}, {1: -1.0}, {1: math.inf}, {0: 1.0}])
@@ -186,7 +186,7 @@ def test_a_longer_context_begins_with_all_that_is_known_of_a_shorter_one() -> No
     """With what was measured, and with the doubt: what is believed must not count as either."""
     costs = Costs({1: 1.0, 4: 1.1}, {"model": 0.1})
     for width, seconds in ((1, 1.0), (4, 5.0)) * 8:
-        costs.passed(width, seconds)
+        costs.record_pass(width, seconds)
     for shorter in (bucket_of(1000), bucket_of(4000)):
         prices = PriceList({shorter: costs}, 8, {}, pads=False)
         prices.read(5000, 1, 1)
@@ -195,8 +195,8 @@ def test_a_longer_context_begins_with_all_that_is_known_of_a_shorter_one() -> No
         assert longer.measured_share() == costs.measured_share() < 0.1
         assert longer.doubt(4) == costs.doubt(4)
         assert longer.draft_doubt("model") == costs.draft_doubt("model")
-        longer.passed(4, 1.1)
-        assert longer.verify(4) < costs.verify(4)
+        longer.record_pass(4, 1.1)
+        assert longer.pass_seconds(4) < costs.pass_seconds(4)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -212,10 +212,10 @@ def test_a_neighbour_that_comes_and_goes_while_nothing_is_drafted_moves_no_cost(
         for i in range(70):
             slow = i < until
             if i % 20 == 0:
-                costs.drafted("model", 8, 8 * 5e-5 * (drafts if slow else 1.0))
-            costs.passed(1, measured[1] * (passes if slow else 1.0))
-    assert costs.verify(1) == pytest.approx(measured[1], rel=0.2)
-    assert costs.verify(4) / costs.verify(1) < 7
+                costs.record_draft("model", 8, 8 * 5e-5 * (drafts if slow else 1.0))
+            costs.record_pass(1, measured[1] * (passes if slow else 1.0))
+    assert costs.pass_seconds(1) == pytest.approx(measured[1], rel=0.2)
+    assert costs.pass_seconds(4) / costs.pass_seconds(1) < 7
     assert costs.curve()[1] == pytest.approx(measured[1], rel=3)
     assert costs.curve()[1] > measured[1] / 4
 
@@ -225,7 +225,7 @@ DIP = {1: 67.0, 2: 114.0, 3: 144.0, 4: 94.0, 5: 147.0, 8: 178.0, 16: 263.0}
 
 
 def test_a_width_is_computed_as_the_quickest_that_holds_it() -> None:
-    rows = quickest(np.array([Costs(DIP).verify(n) for n in range(1, 17)]))
+    rows = quickest(np.array([Costs(DIP).pass_seconds(n) for n in range(1, 17)]))
     assert rows[:5] == [1, 4, 4, 4, 5]
     assert rows[5:] == [*range(6, 17)]
 
@@ -252,9 +252,9 @@ def test_a_padded_pass_is_booked_under_the_width_that_was_computed() -> None:
     before = costs.curve()
     for _ in range(60):  # passes over four tokens have become quicker, and hold two
         policy.plan([RequestState(0, 10, 0, "greedy")])
-        policy.learn([Outcome(0, "model", 1, 1, 0, 1, 0.0, 80.0, padding=2)], [])
+        policy.learn([Outcome(0, "model", 1, 0, 1, 0.0, 80.0, padding=2)], [])
         policy.plan([RequestState(0, 10, 0, "greedy")])
-        policy.learn([Outcome(0, "", 0, 0, 0, 0, 0.0, 67.0)], [])
+        policy.learn([Outcome(0, "", 0, 0, 0, 0.0, 67.0)], [])
     assert costs.curve()[4] == pytest.approx(80.0, rel=0.05)
     ratio = costs.curve()[3] / costs.curve()[2]
     assert ratio == pytest.approx(before[3] / before[2], rel=0.05)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localspec.policy.acceptance import BINS, AcceptanceEstimate, bin_of
-from localspec.policy.decide import BEHIND, Option, decide
+from localspec.policy.decide import BEHIND, Belief, decide
 from localspec.policy.gain import Budgets, Expected, prospect
 from localspec.policy.prices import MARGIN, Prices
 
@@ -33,17 +33,17 @@ def same(expected: Expected) -> Expected:
     return expected
 
 
-def option(source: str, shown: AcceptanceEstimate, prices: Prices, **more: object) -> Option:
+def belief(source: str, shown: AcceptanceEstimate, prices: Prices, **more: object) -> Belief:
     expected = Expected(shown, len(prices.costs))
-    return Option(source, partial(same, expected), prices, **more)  # type: ignore[arg-type]
+    return Belief(source, partial(same, expected), prices, **more)  # type: ignore[arg-type]
 
 
-def of_model(right: float, curve: np.ndarray = FLAT, tokens: int = 40, **more: object) -> Option:
-    return option("model", text(right, tokens=tokens), Prices(curve, 0.06), **more)
+def of_model(right: float, curve: np.ndarray = FLAT, tokens: int = 40, **more: object) -> Belief:
+    return belief("model", text(right, tokens=tokens), Prices(curve, 0.06), **more)
 
 
-def decided(*options: Option, unread: int = 0, budgets: Budgets = PLENTY) -> list[str]:
-    return [c.decided for c in decide(options, unread, budgets).candidates]
+def decided(*beliefs: Belief, unread: int = 0, budgets: Budgets = PLENTY) -> list[str]:
+    return [c.decided for c in decide(beliefs, unread, budgets).candidates]
 
 
 def test_a_drafter_is_asked_where_that_gains_more_than_it_costs() -> None:
@@ -62,7 +62,7 @@ def test_the_gain_of_a_candidate_is_that_of_the_formula() -> None:
         1 + s * sum(m**j for j in range(k)) - (FLAT[k] + 0.06 * k) for k in range(1, len(FLAT))
     )
     assert expected.gain(prices) == pytest.approx(best)
-    (candidate,) = decide([option("model", shown, prices)], 0, PLENTY).candidates
+    (candidate,) = decide([belief("model", shown, prices)], 0, PLENTY).candidates
     assert candidate.gain == pytest.approx(best)
 
 
@@ -107,26 +107,26 @@ def test_a_trial_is_made_where_the_lowest_plausible_prices_would_pay() -> None:
     steep, prices = Prices(STEEP, 0.06), Prices(1 + 0.4 * (STEEP - 1), 0.06)
     for right, found in ((0.6, "trial"), (0.0, "gain")):
         shown = text(right)
-        due = option("model", shown, steep, at_best=prices)
+        due = belief("model", shown, steep, at_best=prices)
         decision = decide([due], 0, PLENTY)
         assert [c.decided for c in decision.candidates] == [found]
         assert all(step.budget.depth <= 3 for step in decision.steps)
 
 
 def test_a_drafter_that_copies_comes_first_and_drafts_only_what_beats_the_next_one() -> None:
-    copies = option("suffix", text(0.9), Prices(FLAT, 0.0), copies=True)
+    copies = belief("suffix", text(0.9), Prices(FLAT, 0.0), copies=True)
     for model, drafts in ((of_model(0.97), False), (of_model(0.0), True)):
         decision = decide([copies, model], 0, PLENTY)
         assert decision.steps[0].source == "suffix"
         assert decision.steps[0].pace.more([0.55]) is drafts
-    slow = option("suffix", text(0.9), Prices(FLAT, 0.0), copies=True, answer=0.5)
+    slow = belief("suffix", text(0.9), Prices(FLAT, 0.0), copies=True, answer=0.5)
     assert decided(slow, budgets=Budgets(0.1, math.inf, 0.0)) == ["answer"]
 
 
 def test_the_same_beliefs_prices_and_budgets_give_the_same_decision_again() -> None:
     """What a round was decided by can be stored, and the decision made again elsewhere."""
     given = (
-        [option("suffix", text(0.7), Prices(STEEP, 0.0), copies=True), of_model(0.8, probe=0.2)],
+        [belief("suffix", text(0.7), Prices(STEEP, 0.0), copies=True), of_model(0.8, probe=0.2)],
         3,
         Budgets(1.2, 5.0, 0.4),
     )

@@ -41,12 +41,10 @@ def shares(requests: int, forced: float, rounds: int = 600) -> tuple[float, int]
         width = max(1 + drafted + more for drafted, more in drafts)
         seconds = 0.02 * (1 + 0.01 * width * requests) + requests * 1e-5
         outcomes = [
-            Outcome(seq, "suffix", n, n, n, n, 1e-5, seconds, forced=more)
+            Outcome(seq, "suffix", n, n, n, 1e-5, seconds, forced=more)
             for seq, (n, more) in enumerate(drafts)
         ]
-        seen = [
-            Evidence(o.seq, "suffix", i, 0.97, True) for o in outcomes for i in range(o.proposed)
-        ]
+        seen = [Evidence(o.seq, "suffix", 0.97, True) for o in outcomes for i in range(o.proposed)]
         policy.learn(outcomes, seen)
         for o in outcomes:
             lengths[o.seq] += 1 + o.accepted + o.forced

@@ -39,25 +39,25 @@ def test_a_reply_loses_no_more_rejected_drafts_where_they_cost_little() -> None:
 def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
     look, made = Look(2, 0, 2), []
     for now in range(800):
-        if look.due(now):
-            look.look(now)
+        if look.is_due(now):
+            look.done(now)
             made.append(now)
     assert made == [2, 6, 14, 30, 62, 126, 254, 510, 766]
-    look.used(900)
-    assert not look.due(900 + 254)
-    assert look.due(900 + 255)
+    look.acted_on(900)
+    assert not look.is_due(900 + 254)
+    assert look.is_due(900 + 255)
     for now in range(1000, 1400):
-        look.used(now)
-    assert not look.due(1399 + 3)
-    assert look.due(1399 + 4)
+        look.acted_on(now)
+    assert not look.is_due(1399 + 3)
+    assert look.is_due(1399 + 4)
 
 
 def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
     vain, useful = Look(1, 0), Look(1, 0)
     for now in range(9):
-        vain.look(now)
-        useful.look(now)
-        useful.used(now)
+        vain.done(now)
+        useful.done(now)
+        useful.acted_on(now)
     assert vain.chance == pytest.approx(0.1)
     assert useful.chance == pytest.approx(1.0)
 
@@ -91,10 +91,10 @@ def test_a_trial_is_made_in_a_reply_that_is_long_enough(emitted: int, *, tries: 
     policy.plan([state])
     reply = policy._replies[0]
     reply.budget.emitted = emitted
-    option = policy._options.option(reply, "model", 1.0, 99)
-    assert (option.at_best is not None) is tries
-    policy._options.usual = 10.0  # where replies are short, a trial must be made in one of them
-    assert policy._options.option(reply, "model", 1.0, 99).at_best is not None
+    belief = policy._beliefs.belief(reply, "model", 1.0, 99)
+    assert (belief.at_best is not None) is tries
+    policy._beliefs.usual = 10.0  # where replies are short, a trial must be made in one of them
+    assert policy._beliefs.belief(reply, "model", 1.0, 99).at_best is not None
 
 
 def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
@@ -142,16 +142,16 @@ def test_a_probe_of_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
         (plan,) = policy.plan([RequestState(0, 10 + emitted, emitted, "greedy")])
         if any(step.probe for step in plan.steps):
             break
-        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0, 0.0, CPU[1])], [])
+        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0.0, CPU[1])], [])
     assert [(step.source, step.probe) for step in plan.steps] == [
         ("model", True),
         ("suffix", False),
     ]
-    before = policy.costs.verify(4)
+    before = policy.costs.pass_seconds(4)
     for _ in range(9):  # a pass over four tokens, and as long again for the probe
         probed = Probed("model", CPU[4])
-        policy.learn([Outcome(0, "suffix", 3, 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
-    assert policy.costs.verify(4) == pytest.approx(before, rel=0.01)
+        policy.learn([Outcome(0, "suffix", 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
+    assert policy.costs.pass_seconds(4) == pytest.approx(before, rel=0.01)
 
 
 PROMPT = RequestState(0, 50, 0, "greedy", unread=50)
@@ -159,11 +159,11 @@ PROMPT = RequestState(0, 50, 0, "greedy", unread=50)
 
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     policy = auto(CPU, 1.5)
-    assert policy.expects_drafts(PROMPT)  # nothing is known of it
+    assert policy.decide_reading(PROMPT)  # nothing is known of it
     for seed in range(6):
         play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
-    assert not policy.expects_drafts(PROMPT)
-    assert not auto(CPU, 60.0).expects_drafts(PROMPT)
+    assert not policy.decide_reading(PROMPT)
+    assert not auto(CPU, 60.0).decide_reading(PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     ],
 )
 def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestState) -> None:
-    assert not auto(CPU, 1.5).expects_drafts(state)
+    assert not auto(CPU, 1.5).decide_reading(state)
 
 
 def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
@@ -185,7 +185,7 @@ def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
 
     def reads(shares: dict[str, float]) -> bool:
         policy = Controller(Knowledge({0: costs}), ["model"], read_shares=shares)
-        return policy.expects_drafts(prompt)
+        return policy.decide_reading(prompt)
 
     assert not reads({})  # as the target's passes do
     assert not reads({"model": 0.9})
@@ -194,7 +194,7 @@ def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
 
 def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
     state = replace(PROMPT, length=4000, unread=40)
-    assert auto(CPU, 1.5).expects_drafts(state)
+    assert auto(CPU, 1.5).decide_reading(state)
 
 
 def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
@@ -217,8 +217,8 @@ def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_thi
         policy = Controller(Knowledge({0: costs}), ["suffix", "model"], free=["suffix"])
         if before:
             first = RequestState(0, 50, 0, "greedy", drafters=frozenset({"suffix"}))
-            policy.expects_drafts(replace(first, unread=49))
+            policy.decide_reading(replace(first, unread=49))
             policy.plan([first])
-        policy.expects_drafts(RequestState(0, 500, 0, "greedy", unread=499))
-        found.append(policy.expects_drafts(RequestState(0, 501, 1, "greedy", unread=500)))
+        policy.decide_reading(RequestState(0, 500, 0, "greedy", unread=499))
+        found.append(policy.decide_reading(RequestState(0, 501, 1, "greedy", unread=500)))
     assert found[0] == found[1]

@@ -11,7 +11,7 @@ from policy_lab.gpus import GPU_CURVES
 from policy_lab.report import Setting
 from policy_lab.world import World, with_constructed
 
-from localspec.policy import Plain
+from localspec.policy.simple import Plain
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 STEADY = DISTURBANCES[0]

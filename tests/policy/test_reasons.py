@@ -12,14 +12,14 @@ from policy_world import CPU, GPU, auto, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
-from localspec.policy import FixedLength, Plain
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.decide import Option, decide
+from localspec.policy.decide import Belief, decide
 from localspec.policy.gain import Budgets, Expected
 from localspec.policy.prices import Prices
 from localspec.policy.reasons import Guesses, hopeless, not_affordable
+from localspec.policy.simple import FixedLength, Plain
 from localspec.policy.storage import Knowledge, load, save
 
 QUIET = 16
@@ -31,7 +31,7 @@ def lookups(*sources: str, curve: dict[int, float] = CPU, answer: float = 0.0) -
     costs = Costs(curve, {})
     for source in sources if answer else ():
         for _ in range(300):
-            costs.answered(source, answer)
+            costs.record_answer(source, answer)
     return Controller(Knowledge({0: costs}), sources, free=sources)
 
 
@@ -49,8 +49,8 @@ def rounds(
     for _ in range(n):
         policy.plan([RequestState(seq, 20 + emitted, emitted, "greedy", drafters=drafters)])
         seconds = CPU[1 + drafted]
-        outcome = Outcome(seq, "suffix", drafted, drafted, drafted, drafted, 0.0, seconds)
-        seen = [Evidence(seq, "suffix", i, 0.2, right) for i, right in enumerate(evidence)]
+        outcome = Outcome(seq, "suffix", drafted, drafted, drafted, 0.0, seconds)
+        seen = [Evidence(seq, "suffix", 0.2, right) for right in evidence]
         policy.learn([outcome], seen)
         emitted += 1 + drafted
     return emitted
@@ -161,7 +161,7 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
     said = 0
     for seed in range(3, 40):
         says = steady(0.8, seed=seed)
-        policy.expects_drafts(RequestState(0, 10, 0, "greedy", unread=10))
+        policy.decide_reading(RequestState(0, 10, 0, "greedy", unread=10))
         for at in range(24):
             state = RequestState(0, 10 + at, at, "greedy")
             policy.plan([state])
@@ -174,8 +174,8 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
                 budget.won = kept
             c, right = says(at)
             policy.learn(
-                [Outcome(0, "model", 0, 0, 0, 1, 1.6, CPU[1] + 1.6)],
-                [Evidence(0, "model", 0, c, right)],
+                [Outcome(0, "model", 0, 0, 1, 1.6, CPU[1] + 1.6)],
+                [Evidence(0, "model", c, right)],
             )
     assert said
 
@@ -191,8 +191,8 @@ def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
     for _ in range(4):
         known.learn(0.9, accepted=True)
     expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.6, 2.2, 2.8]), 0.1)
-    option = Option("model", lambda: expected, prices)
-    (candidate,) = decide([option], 0, Budgets(allowed, most, 0.0)).candidates
+    belief = Belief("model", lambda: expected, prices)
+    (candidate,) = decide([belief], 0, Budgets(allowed, most, 0.0)).candidates
     assert candidate.decided == "budget"
     why = not_affordable(candidate, 4).reason or ""
     assert ("this reply" in why) is risk
@@ -249,8 +249,8 @@ def test_each_of_several_requests_has_its_own_state() -> None:
         policy.plan(states)
         policy.learn(
             [
-                Outcome(0, "suffix", 3, 3, 3, 3, 0.0, GPU[4]),
-                Outcome(1, "suffix", 0, 0, 0, 0, 0.0, GPU[4]),
+                Outcome(0, "suffix", 3, 3, 3, 0.0, GPU[4]),
+                Outcome(1, "suffix", 0, 0, 0, 0.0, GPU[4]),
             ],
             [],
         )
@@ -264,7 +264,7 @@ def test_a_draft_that_is_asked_and_never_confident_is_not_on() -> None:
         play(policy, steady(0.97, seed=seed), GPU, 0.2)
     for at in range(2 * QUIET):
         policy.plan([RequestState(0, 20 + at, at, "greedy")])
-        policy.learn([Outcome(0, "model", 0, 0, 0, 1, 0.2, 10.2)], [])
+        policy.learn([Outcome(0, "model", 0, 0, 1, 0.2, 10.2)], [])
         if at < QUIET - 1:
             assert policy.speculation_of(0).state == "on"
     assert policy.speculation_of(0).brief == "the draft is not confident now"
@@ -293,8 +293,8 @@ def test_every_brief_form_fits_a_line_of_figures() -> None:
 def test_two_right_guesses_of_two_are_not_called_too_little_gain() -> None:
     policy = auto(CPU, 1.6)
     policy.plan([RequestState(0, 20, 0, "greedy")])
-    seen = [Evidence(0, "model", 0, 0.5, True)] * 2
-    policy.learn([Outcome(0, "model", 0, 0, 0, 0, 0.0, CPU[1])], seen)
+    seen = [Evidence(0, "model", 0.5, True)] * 2
+    policy.learn([Outcome(0, "model", 0, 0, 0, 0.0, CPU[1])], seen)
     policy.plan([RequestState(0, 21, 1, "greedy")])
     shown = policy.speculation_of(0)
     assert shown.brief in {None, "too few guesses to tell", "not worth the risk yet"}

@@ -37,8 +37,8 @@ class Audited:
     def costs(self) -> object:
         return self._policy.costs
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        return self._policy.expects_drafts(state)
+    def decide_reading(self, state: RequestState) -> bool:
+        return self._policy.decide_reading(state)
 
     def speculation_of(self, seq: int) -> Speculation:
         return self._policy.speculation_of(seq)

@@ -89,7 +89,7 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     play(policy, steady(0.99), GPU, 0.5)
     last = policy._replies[0]
     prompt = RequestState(0, 50, 0, "greedy", unread=50)
-    policy.expects_drafts(prompt)
+    policy.decide_reading(prompt)
     second = replace(prompt, length=51, emitted=1, unread=0)
     policy.plan([second])
     new = policy._replies[0]
@@ -203,10 +203,7 @@ def test_a_draft_that_was_parked_on_a_bad_day_comes_back_on_a_good_one() -> None
 
 def played_together(policy: Controller, accepted: tuple[int, int]) -> None:
     """A round of two requests with a draft of three tokens each."""
-    outcomes = [
-        Outcome(seq, "suffix", 3, min(n + 1, 3), n, 3, 0.0, GPU[8])
-        for seq, n in enumerate(accepted)
-    ]
+    outcomes = [Outcome(seq, "suffix", 3, n, 3, 0.0, GPU[8]) for seq, n in enumerate(accepted)]
     policy.learn(outcomes, [])
 
 
@@ -231,7 +228,7 @@ def test_a_reply_beside_others_can_bear_no_more_of_their_drafts_than_of_its_own(
     policy.plan([RequestState(seq, 50, 0, "greedy") for seq in (0, 1)])
     for reply in policy._replies.values():
         (candidate,) = reply.decision.candidates
-        rejected = candidate.option.prices.rejected
+        rejected = candidate.belief.prices.rejected
         assert rejected < 0.2
         assert candidate.budgets.others <= 2 * START * rejected
 
@@ -242,8 +239,8 @@ def test_requests_that_could_draft_together_do_not_wait_for_each_other(*, right:
     policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
     for at in range(20):
         policy.plan([RequestState(seq, 50 + at, at, "greedy") for seq in (0, 1)])
-        outcomes = [Outcome(seq, "suffix", 0, 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
-        policy.learn(outcomes, [Evidence(seq, "suffix", 0, 0.2, right) for seq in (0, 1)])
+        outcomes = [Outcome(seq, "suffix", 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
+        policy.learn(outcomes, [Evidence(seq, "suffix", 0.2, right) for seq in (0, 1)])
     found = row_factors([policy._replies[seq].chances for seq in (0, 1)])
     assert found == pytest.approx([1.0, 1.0] if right else [2.0, 2.0], abs=0.02)
 

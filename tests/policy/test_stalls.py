@@ -32,15 +32,15 @@ def disturbed(seed: int) -> Costs:
         (kind,) = rng.choices(["one", "several", "draft", "bound"], [0.7, 0.12, 0.1, 0.08])
         width, factor = rng.choice([2, 3, 4]), factor * rng.gauss(1, 0.03)
         if kind == "one":
-            costs.passed(1, CURVE[1] * factor)
+            costs.record_pass(1, CURVE[1] * factor)
         elif kind == "several":
-            costs.passed(width, CURVE[width] * factor)
+            costs.record_pass(width, CURVE[width] * factor)
         elif kind == "draft":
-            costs.drafted("model", 3, 3 * DRAFT * factor)
+            costs.record_draft("model", 3, 3 * DRAFT * factor)
         else:
-            costs.bounded("model", 2 * DRAFT * factor)
+            costs.record_draft_at_most("model", 2 * DRAFT * factor)
     for _ in range(100):
-        costs.passed(1, CURVE[1] * rng.gauss(1, 0.03))
+        costs.record_pass(1, CURVE[1] * rng.gauss(1, 0.03))
     return costs
 
 
@@ -48,8 +48,8 @@ def disturbed(seed: int) -> Costs:
 def test_two_interruptions_in_a_row_do_not_part_the_costs_of_drafts_and_passes(seed: int) -> None:
     """Neither in what is reckoned with nor in what is saved for the next session."""
     costs = disturbed(seed)
-    assert costs.verify(1) == pytest.approx(CURVE[1], rel=0.1)
-    assert 1 / 5 < costs.draft("model") / costs.verify(1) / (DRAFT / CURVE[1]) < 5
+    assert costs.pass_seconds(1) == pytest.approx(CURVE[1], rel=0.1)
+    assert 1 / 5 < costs.token_seconds("model") / costs.pass_seconds(1) / (DRAFT / CURVE[1]) < 5
     assert 1 / 5 < costs.curve()[1] / CURVE[1] < 5
 
 
@@ -59,16 +59,16 @@ def test_two_interrupted_passes_leave_it_in_doubt_what_several_tokens_cost() -> 
     """
     costs = Costs(CURVE)
     for n in [1, 4, 1, 16, 1] * 40:
-        costs.passed(n, CURVE[n])
-    quiet = costs.verify(4) / costs.verify(1)
+        costs.record_pass(n, CURVE[n])
+    quiet = costs.pass_seconds(4) / costs.pass_seconds(1)
     for _ in range(2):
-        costs.passed(4, 5 * CURVE[4])
-        costs.passed(1, CURVE[1])
-    assert costs.verify(4) / costs.verify(1) > 1.5 * quiet, "the second one is believed"
+        costs.record_pass(4, 5 * CURVE[4])
+        costs.record_pass(1, CURVE[1])
+    assert costs.pass_seconds(4) / costs.pass_seconds(1) > 1.5 * quiet, "the second one is believed"
     assert costs.doubt(4) > DOUBTFUL
     for n in [1] * 8 + [4] + [1] * 8:
-        costs.passed(n, CURVE[n])
-    assert costs.verify(4) / costs.verify(1) == pytest.approx(quiet, rel=0.15)
+        costs.record_pass(n, CURVE[n])
+    assert costs.pass_seconds(4) / costs.pass_seconds(1) == pytest.approx(quiet, rel=0.15)
 
 
 def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> None:
@@ -79,10 +79,10 @@ def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> N
 
     def passes(*widths: int, one: float = 1.0, several: float = 1.0) -> None:
         for n in widths:
-            costs.passed(n, 1e-3 * CPU[n] * (one if n == 1 else several))
+            costs.record_pass(n, 1e-3 * CPU[n] * (one if n == 1 else several))
 
     def ratio(n: int) -> float:
-        return costs.verify(n) / costs.verify(1)
+        return costs.pass_seconds(n) / costs.pass_seconds(1)
 
     passes(*[1, 16, 1, 4, 1] * 40)
     quiet = ratio(4), ratio(16)
@@ -118,7 +118,7 @@ def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, tokens: 
     for seed in range(4, 8):
         speed(policy, OWN, 200, seed)
     assert speed(policy, OWN, 200, 8) > 1.7
-    assert policy.costs.draft("model") == pytest.approx(OWN, rel=0.1)
+    assert policy.costs.token_seconds("model") == pytest.approx(OWN, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_wide_passes_that_were_slow_for_a_while_are_looked_at_by_a_plain_one(
 ) -> None:
     """They are believed to cost five plain ones at least, so no draft shows that they cost one."""
     costs, wide = slow_for_a_while(requests), 4 * requests
-    before = costs.verify(wide) / costs.verify(requests)
+    before = costs.pass_seconds(wide) / costs.pass_seconds(requests)
     assert before > 5
     policy, looks = Controller(Knowledge({0: costs}), ["model"], pads=pads), 0
     for n in range(800):
         looks += decoded_plainly(policy, requests, length, n)
     costs, quiet = policy.costs, Costs(FLAT)
-    ratio = costs.verify(wide) / costs.verify(requests)
+    ratio = costs.pass_seconds(wide) / costs.pass_seconds(requests)
     if requests == 1:
         assert looks == 1
-        assert ratio == pytest.approx(quiet.verify(4) / quiet.verify(1), rel=0.1)
+        assert ratio == pytest.approx(quiet.pass_seconds(4) / quiet.pass_seconds(1), rel=0.1)
     else:  # all widths are those of passes over several: each look shows a part
         assert looks
         assert ratio < before
@@ -154,12 +154,12 @@ def test_wide_passes_that_were_slow_for_a_while_are_looked_at_by_a_plain_one(
 def slow_for_a_while(requests: int) -> Costs:
     """What is believed where passes over four rows of each request took ten times as long."""
     costs = Costs(FLAT)
-    one, wide = costs.verify(requests), costs.verify(4 * requests)
+    one, wide = costs.pass_seconds(requests), costs.pass_seconds(4 * requests)
     for _ in range(60):
-        costs.passed(requests, one)
-        costs.passed(4 * requests, 10 * wide)
+        costs.record_pass(requests, one)
+        costs.record_pass(4 * requests, 10 * wide)
     for _ in range(100):
-        costs.passed(requests, one)
+        costs.record_pass(requests, one)
     return costs
 
 
@@ -167,8 +167,8 @@ def decoded_plainly(policy: Controller, requests: int, length: int, n: int) -> b
     """Round ``n`` of replies that nothing is drafted for; whether its pass was widened."""
     states = [RequestState(i, length, n, "greedy", unread=n) for i in range(requests)]
     rows = max(plan.rows(1) for plan in policy.plan(states))
-    seconds = Costs(FLAT).verify(requests * rows)
-    o = Outcome(0, "", 0, 0, 0, 0, 0.0, seconds, padding=rows - 1)
+    seconds = Costs(FLAT).pass_seconds(requests * rows)
+    o = Outcome(0, "", 0, 0, 0, 0.0, seconds, padding=rows - 1)
     policy.learn([replace(o, seq=i) for i in range(requests)], [])
     return rows > 1
 
@@ -210,7 +210,9 @@ def test_no_reply_is_slower_because_everything_was_slow_before(
     """
     policy = Controller(Knowledge({0: Costs(LINE, {"model": 0.5})}), ["model"], pads=True)
     assert min(sessions(policy, LINE, 0.5, slow, (0.85, 0.6, 0.6), seed)) > 1.0
-    assert policy.costs.verify(4) / policy.costs.verify(1) == pytest.approx(1.9, rel=0.1)
+    assert policy.costs.pass_seconds(4) / policy.costs.pass_seconds(1) == pytest.approx(
+        1.9, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("seed", [7, 8])
@@ -237,9 +239,9 @@ def test_a_plain_pass_is_looked_at_only_where_a_wider_one_was_quicker_than_belie
         policy.plan([RequestState(0, 10 + n, n, "greedy")])
         looks.append(policy._plain.made)
         if n < 20:
-            costs.passed(1, 5 * LINE[1])
+            costs.record_pass(1, 5 * LINE[1])
         else:
-            costs.passed(4, LINE[4])
+            costs.record_pass(4, LINE[4])
     assert looks[20] == 0
     assert looks[-1] in {4, 5}
 

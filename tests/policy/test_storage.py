@@ -28,7 +28,7 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     back = storage.load(path)
     assert back is not None
     assert back.costs[2].curve() == known().costs[2].curve()
-    assert back.costs[0].drafts() == {"model": 0.001}
+    assert back.costs[0].token_seconds_by_drafter() == {"model": 0.001}
     ours, theirs = known().acceptance["model", "greedy"], back.acceptance["model", "greedy"]
     np.testing.assert_array_equal(ours.judged, theirs.judged)
     np.testing.assert_array_equal(ours.accepted, theirs.accepted)

@@ -14,7 +14,7 @@ from localspec.core.logits import Sampling
 from localspec.core.processes import children
 from tui.app import ChatApp
 from tui.screens.chat import ChatScreen
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 from tui.terminal import desktop
 

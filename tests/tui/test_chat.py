@@ -19,8 +19,8 @@ from localspec.grammar import reading
 from tui.input import keymap
 from tui.input.help_rows import help_rows
 from tui.session.commands import SPECS, told_here
-from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
+from tui.session.session_engine import Phase
 from tui.widgets import chat_log
 from tui.widgets.bars import FindBar
 from tui.widgets.chat_log import ChatLog

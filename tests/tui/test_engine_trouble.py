@@ -16,10 +16,10 @@ from localspec.core.errors import (
 from localspec.core.events import Message
 from localspec.core.files import paths
 from localspec.core.options import Options
-from tui.session import engine_slot
+from tui.session import session_engine
 from tui.session.conversation import ChatTurn, Conversation
-from tui.session.engine_slot import Phase
 from tui.session.reply_record import details, restore
+from tui.session.session_engine import Phase
 
 
 async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat):
@@ -66,7 +66,7 @@ async def test_a_failed_gpu_is_named_and_the_engine_starts_again_by_itself(chat,
 
 
 async def test_a_worker_that_is_lost_is_waited_for(chat, monkeypatch):
-    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0, 0, 0))
+    monkeypatch.setattr(session_engine, "_BACK_OFF_S", (0, 0, 0, 0))
     async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
         c.session.engine.options = Options("story-target", rpc="there:50052")
         c.session.engine.reopen = lambda _: pytest.fail("the model was loaded elsewhere")
@@ -82,7 +82,7 @@ async def test_a_worker_that_is_lost_is_waited_for(chat, monkeypatch):
 
 
 async def test_where_a_worker_stays_away_the_model_is_loaded_here(chat, monkeypatch):
-    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0))
+    monkeypatch.setattr(session_engine, "_BACK_OFF_S", (0, 0))
     first, second = FakeEngine([Script(LONG, hold_at=3)]), FakeEngine([Script("Here.")])
     async with chat(engine=first) as c:
         opened = []
@@ -100,7 +100,7 @@ async def test_where_a_worker_stays_away_the_model_is_loaded_here(chat, monkeypa
 
 
 async def test_where_it_does_not_fit_here_the_workers_are_tried_again(chat, monkeypatch):
-    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0))
+    monkeypatch.setattr(session_engine, "_BACK_OFF_S", (0, 0))
     first, here = FakeEngine([Script(LONG, hold_at=3)]), FakeEngine()
     here.open_error = OutOfMemoryError("16 GB are needed and 8 GB are free")
     third = FakeEngine([Script("Back.")])

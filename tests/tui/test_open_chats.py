@@ -442,13 +442,13 @@ async def test_a_chat_that_is_closed_or_deleted_is_not_open_here_for_other_windo
 
 def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
     here = Presence(tmp_path)
-    assert here.meet("abc") == ""
+    assert here.note_window("abc") == ""
     (tmp_path / f"abc-{os.getppid()}").touch()
-    assert here.meet("abc").startswith("another window has this chat open")
-    assert here.meet("abc") == ""
-    assert here.meet("other") == ""
+    assert here.note_window("abc").startswith("another window has this chat open")
+    assert here.note_window("abc") == ""
+    assert here.note_window("other") == ""
     (tmp_path / "abc-999999999").touch()  # a window that was killed
-    assert here.meet("abc") == ""
+    assert here.note_window("abc") == ""
     assert not (tmp_path / "abc-999999999").exists()
     here.close()
     assert [note.name for note in tmp_path.iterdir()] == [f"abc-{os.getppid()}"]

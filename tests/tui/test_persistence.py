@@ -17,8 +17,8 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
-from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
+from tui.session.session_engine import Phase
 from tui.widgets.chat_log import KEEP, SLACK
 
 

@@ -17,7 +17,7 @@ from localspec.demo.race import Machine
 from localspec.loading.offers import Best, Offer
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import Expected, Reads
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 
 GB = 10**9
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen " * 2

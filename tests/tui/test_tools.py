@@ -141,7 +141,7 @@ import psutil
 from fake_engine import FakeEngine
 from localspec.core.sampling_params import Sampling
 from tui.app import ChatApp
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 
 async def main():

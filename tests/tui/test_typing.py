@@ -21,8 +21,8 @@ from tui.input import setting_fields
 from tui.input.attachments import NoFileError, attach
 from tui.input.completion import Known, completions
 from tui.screens.settings import SettingsScreen
-from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
+from tui.session.session_engine import Phase
 
 
 async def test_tab_completes_what_was_typed_last_however_fast(chat):

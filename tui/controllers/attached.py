@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from localspec.core.errors import LocalspecError
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.input.attachments import AttachError, Attachment, Draft, names_files, read
 from tui.session.open_chat import OpenChat
 from tui.session.session import Session
@@ -131,8 +131,8 @@ _BRIEF = 60
 class ContextCosts:
     """Counts by the vocabulary of the model that is loaded."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._session, self._feedback = desk.session, desk.feedback
+    def __init__(self, context: ChatContext) -> None:
+        self._session, self._feedback = context.session, context.feedback
 
     async def show(self) -> None:
         """List the messages of the branch that is shown, with their tokens."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.session.conversation import ChatTurn
-from tui.session.engine_slot import Phase
 from tui.session.open_chat import OpenChat
+from tui.session.session_engine import Phase
 
 
 class BranchController:
     """Asks, repeats, continues and edits in the chat that is shown."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
-        self._composer = desk.widgets.composer
+    def __init__(self, context: ChatContext) -> None:
+        self._context, self._session, self._feedback = context, context.session, context.feedback
+        self._composer = context.widgets.composer
 
     def ask_in(self, chat: OpenChat, edited: ChatTurn | None, text: str) -> None:
         """Send a message in a chat, or replace the question ``edited``; what was typed since it was
@@ -55,7 +55,7 @@ class BranchController:
         if settings.sampling.temperature == 0:
             self._feedback.hint("at temperature 0 all variants are the same; /temp 0.8 varies them")
         elif self._session.vary(count):
-            before, after = (self._desk.key(f"chat.branch_{way}") for way in ("before", "after"))
+            before, after = (self._context.key(f"chat.branch_{way}") for way in ("before", "after"))
             self._session.tell(
                 f"{count} answers are being made, each on a branch of its own: {before} and "
                 f"{after} go from one to the next"
@@ -105,15 +105,15 @@ class BranchController:
     def show_editing(self) -> None:
         """Name the edited question in the border of the composer, where there is one."""
         chat = self._session.chat
-        self._desk.widgets.log.mark(chat.editing)
+        self._context.widgets.log.mark(chat.editing)
         title = None
         if chat.editing is not None:
             questions = chat.questions
             place = questions.index(chat.editing) + 1 if chat.editing in questions else 0
             title = f"question {place} of {len(questions)}" if place else "another branch"
-            title = f"editing {title}: Esc leaves, {self._desk.key('chat.edit')} the one before"
+            title = f"editing {title}: Esc leaves, {self._context.key('chat.edit')} the one before"
         self._composer.border_title = title
-        self._desk.screen.refresh_bindings()
+        self._context.screen.refresh_bindings()
 
     def branch(self, step: int) -> None:
         """Show another branch of the chat."""

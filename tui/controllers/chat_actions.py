@@ -11,9 +11,9 @@ from textual.message import Message
 
 from tui.controllers.attached import AttachedFiles, ContextCosts
 from tui.controllers.branches import BranchController
+from tui.controllers.chat_context import ChatContext
 from tui.controllers.chats import ChatLibrary, ChatSwitcher
 from tui.controllers.command_runner import Action, CommandRunner
-from tui.controllers.desk import Desk
 from tui.controllers.log_tools import LogPointer, MessageFinder
 from tui.controllers.models import ModelChooser, PullController, RaceController
 from tui.controllers.reply_inspector import ReplyInspector
@@ -23,7 +23,7 @@ from tui.controllers.tools import ToolController
 from tui.input.attachments import AttachError, picture_named
 from tui.input.help_rows import help_rows, pressed_commands, typed_commands
 from tui.session.commands import Value
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 from tui.terminal import theme
 
 
@@ -37,25 +37,25 @@ class ThemeChosen(Message):
 class ChatActions:
     """Carries out keys, typed commands and the palette's commands."""
 
-    def __init__(self, desk: Desk, status: StatusArea) -> None:
-        self._desk, self._screen, self._session = desk, desk.screen, desk.session
-        self._status, self._feedback = status, desk.feedback
-        self._composer = desk.widgets.composer
-        self.branches = BranchController(desk)
-        self.chats = ChatSwitcher(desk, self.branches)
-        self.finder = MessageFinder(desk)
-        self.library = ChatLibrary(desk, self.chats, self.finder)
-        self._pointer = LogPointer(desk)
-        self.pulls = PullController(desk)
-        self._models = ModelChooser(desk, self.pulls)
-        self._settings = SettingsController(desk, self._models)
-        self.inspector = ReplyInspector(desk)
-        self.races = RaceController(desk, self.pulls, self._models)
-        self.files = AttachedFiles(desk.session)
-        self._costs = ContextCosts(desk)
-        self.tools = ToolController(desk)
+    def __init__(self, context: ChatContext, status: StatusArea) -> None:
+        self._context, self._screen, self._session = context, context.screen, context.session
+        self._status, self._feedback = status, context.feedback
+        self._composer = context.widgets.composer
+        self.branches = BranchController(context)
+        self.chats = ChatSwitcher(context, self.branches)
+        self.finder = MessageFinder(context)
+        self.library = ChatLibrary(context, self.chats, self.finder)
+        self._pointer = LogPointer(context)
+        self.pulls = PullController(context)
+        self._models = ModelChooser(context, self.pulls)
+        self._settings = SettingsController(context, self._models)
+        self.inspector = ReplyInspector(context)
+        self.races = RaceController(context, self.pulls, self._models)
+        self.files = AttachedFiles(context.session)
+        self._costs = ContextCosts(context)
+        self.tools = ToolController(context)
         self._keys = self._key_actions()
-        self.runner = CommandRunner(desk, self.branches, self.files, self._command_actions())
+        self.runner = CommandRunner(context, self.branches, self.files, self._command_actions())
 
     async def press(self, name: str, *arguments: int) -> None:
         """Carry out a key of `keymap.CHAT`."""
@@ -78,7 +78,7 @@ class ChatActions:
         for typed in typed_commands():
             name = typed.line[1:].capitalize()
             yield name, f"{typed.usage}: {typed.does}", partial(self.runner.offer, typed.line)
-        for key in pressed_commands(self._desk.rebound):
+        for key in pressed_commands(self._context.rebound):
             name, *arguments = key.action
             press = partial(self._keys[name], *map(int, arguments))
             yield key.does[0].upper() + key.does[1:], key.keys, press
@@ -130,7 +130,7 @@ class ChatActions:
             await self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
-        await self._feedback.show_list("Keys and commands", help_rows(self._desk.rebound))
+        await self._feedback.show_list("Keys and commands", help_rows(self._context.rebound))
 
     def _add_image(self, path: str) -> None:
         try:
@@ -177,9 +177,9 @@ class ChatActions:
             "new": self.chats.new,
             "next_chat": self.chats.next_chat,
             "restart": self._restart,
-            "older": self._desk.transcript.load_older,
-            "oldest": self._desk.transcript.show_oldest,
-            "newest": self._desk.transcript.show_newest,
+            "older": self._context.transcript.load_older,
+            "oldest": self._context.transcript.show_oldest,
+            "newest": self._context.transcript.show_newest,
             "allow": self.tools.answer,
         }
 

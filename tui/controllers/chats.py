@@ -6,20 +6,20 @@ from localspec.chats.values import date_of
 from localspec.core.errors import ChatsError, LocalspecError
 from localspec.core.files import paths
 from tui.controllers.branches import BranchController
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.controllers.log_tools import MessageFinder
 from tui.input.completion import Known
 from tui.render.text import plain
-from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatArchive
+from tui.session.session_engine import Phase
 
 
 class ChatSwitcher:
     """Shows other chats; the text of the composer stays with its chat."""
 
-    def __init__(self, desk: Desk, branches: BranchController) -> None:
-        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
-        self._composer, self._branches = desk.widgets.composer, branches
+    def __init__(self, context: ChatContext, branches: BranchController) -> None:
+        self._context, self._session, self._feedback = context, context.session, context.feedback
+        self._composer, self._branches = context.widgets.composer, branches
         self._deleted: str | None = None
         """Id of the chat that was deleted last."""
 
@@ -60,7 +60,7 @@ class ChatSwitcher:
 
         title = "Open chats: Enter shows one; so does /open N"
         picker = RowPicker(title, self._rows(), self._session.chats.place)
-        self._desk.screen.app.push_screen(picker, closed)
+        self._context.screen.app.push_screen(picker, closed)
 
     async def resume(self, start: str) -> None:
         """Show a saved chat."""
@@ -157,8 +157,8 @@ _ID_SHOWN = 8
 class ChatLibrary:
     """Commands about saved chats."""
 
-    def __init__(self, desk: Desk, switcher: ChatSwitcher, finder: MessageFinder) -> None:
-        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
+    def __init__(self, context: ChatContext, switcher: ChatSwitcher, finder: MessageFinder) -> None:
+        self._context, self._session, self._feedback = context, context.session, context.feedback
         self._switcher, self._finder = switcher, finder
 
     @property
@@ -178,7 +178,7 @@ class ChatLibrary:
                 await self._finder.show_message(chosen.message, chosen.words)
 
         picker = ChatsScreen(self._archive, self._session.chat.recorder.info.id, query)
-        self._desk.screen.app.push_screen(picker, opened)
+        self._context.screen.app.push_screen(picker, opened)
 
     def rename(self, title: str) -> None:
         """Set the title of this chat; without one, the model writes it."""
@@ -211,7 +211,7 @@ class ChatLibrary:
             await self._feedback.note(str(error), error=True)
         else:
             await self._feedback.note(f"written to {path.absolute()}")
-        self._desk.widgets.log.anchor()
+        self._context.widgets.log.anchor()
 
     async def import_chats(self, name: str) -> None:
         """Add the chats of an export; show it where it has one chat."""

@@ -10,12 +10,12 @@ from textual.worker import Worker
 from localspec.core.files import defects
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.input.attachments import AttachError, Draft, NoFileError, read
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.open_chat import OpenChat
-from tui.session.session import Behind
+from tui.session.session import UnaskedMessage
 from tui.terminal.resources import in_thread
 
 Action = Callable[[Value], Awaitable[None] | None]
@@ -29,13 +29,14 @@ class CommandRunner:
 
     def __init__(
         self,
-        desk: Desk,
+        context: ChatContext,
         branches: BranchController,
         files: AttachedFiles,
         actions: Mapping[str, Action],
     ) -> None:
-        self._screen, self._session, self._feedback = desk.screen, desk.session, desk.feedback
-        self._composer, self._log = desk.widgets.composer, desk.widgets.log
+        self._screen, self._session = context.screen, context.session
+        self._feedback = context.feedback
+        self._composer, self._log = context.widgets.composer, context.widgets.log
         self._branches, self._actions, self._files = branches, actions, files
         self._queue: asyncio.Queue[Callable[[], None] | Command] = asyncio.Queue()
         self._worker: Worker[None] | None = None
@@ -84,17 +85,19 @@ class CommandRunner:
             self._ask(text, waiting)
         return False
 
-    def _waiting(self, message: str, *, slow: bool) -> Behind:
+    def _waiting(self, message: str, *, slow: bool) -> UnaskedMessage:
         """Note a message of the chat that is shown. It takes the place of the question that is
         edited, unless one that comes before it does.
         """
-        chat, behind = self._session.chat, self._session.behind
-        taken = any(one.read and one.edited is chat.editing for one in behind)
-        waiting = Behind(chat, message, None if taken else chat.editing, not slow, not slow)
-        behind.append(waiting)
+        chat, unasked = self._session.chat, self._session.unasked
+        taken = any(one.read and one.edited is chat.editing for one in unasked)
+        waiting = UnaskedMessage(chat, message, None if taken else chat.editing, not slow, not slow)
+        unasked.append(waiting)
         return waiting
 
-    async def _read(self, text: str, draft: Draft, waiting: Behind, *, as_words: bool) -> None:
+    async def _read(
+        self, text: str, draft: Draft, waiting: UnaskedMessage, *, as_words: bool
+    ) -> None:
         """Send a message with files that take a while to read, whatever is shown then; it comes
         back where they cannot be attached.
         """
@@ -103,7 +106,7 @@ class CommandRunner:
             found = await in_thread(lambda gone: read(draft, as_words=as_words, cancelled=gone))
             await self._files.require_room(found.texts, waiting.chat)
         except AttachError as error:
-            self._session.behind.remove(waiting)
+            self._session.unasked.remove(waiting)
             no_file = isinstance(error, NoFileError)
             put = self._give_back(text, waiting.chat, str(error), _AS_TEXT if no_file else "")
             self._no_file = text if no_file and put else None
@@ -114,16 +117,16 @@ class CommandRunner:
         waiting.text, waiting.read = found.message, True
         self._ask(text, waiting)
 
-    def _ask(self, text: str, waiting: Behind) -> None:
+    def _ask(self, text: str, waiting: UnaskedMessage) -> None:
         """Send a message after all earlier commands. It is listed and can be taken back; it comes
         back where its chat was closed, and is saved where the interface ends before.
         """
         session = self._session
 
         def ask() -> None:
-            if waiting not in session.behind:
+            if waiting not in session.unasked:
                 return
-            session.behind.remove(waiting)
+            session.unasked.remove(waiting)
             if waiting.chat in session.chats.all:
                 self._branches.ask_in(waiting.chat, waiting.edited, waiting.text)
             else:
@@ -185,7 +188,7 @@ class CommandRunner:
                 said = await asyncio.to_thread(defects.report, defect)
                 await self._feedback.note(said, error=True)
             if isinstance(task, Command) and task.name in _SHOW_CHATS:
-                for waiting in self._session.behind:
+                for waiting in self._session.unasked:
                     moved = waiting.chat is shown is not self._session.chat
                     if moved and waiting.moves:
                         waiting.chat, waiting.edited = self._session.chat, None

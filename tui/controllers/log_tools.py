@@ -13,7 +13,7 @@ from textual.worker import WorkType
 
 from localspec.chats.pictures import shown
 from localspec.chats.words import terms
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.render.lines import CodeBlock, codes, unfolded
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn
@@ -47,9 +47,10 @@ class CodeIn:
 class LogPointer:
     """A cursor over the links, code and folded texts that are mounted, the newest first."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._screen, self._feedback, self._log = desk.screen, desk.feedback, desk.widgets.log
-        self._open_key = desk.key("chat.open_pointed")
+    def __init__(self, context: ChatContext) -> None:
+        self._screen, self._feedback = context.screen, context.feedback
+        self._log = context.widgets.log
+        self._open_key = context.key("chat.open_pointed")
         self._at: Link | CodeIn | Foldable | None = None
 
     def move(self, step: int) -> None:
@@ -137,9 +138,9 @@ _LOOK_SECONDS, _SETTLE_LOOKS = 0.02, 150
 class MessageFinder:
     """Goes from hit to hit; the hit is marked as a selection, so Ctrl+C copies it."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._screen, self._session = desk, desk.screen, desk.session
-        self._bar = desk.widgets.find_bar
+    def __init__(self, context: ChatContext) -> None:
+        self._context, self._screen, self._session = context, context.screen, context.session
+        self._bar = context.widgets.find_bar
         self._hits: list[tuple[ChatTurn, int]] = []
         """Message, and number of the place in it."""
         self._at = 0
@@ -157,7 +158,7 @@ class MessageFinder:
         self._bar.display = False
         self._screen.clear_selection()
         self._mark_all("")
-        self._desk.widgets.composer.focus()
+        self._context.widgets.composer.focus()
 
     def search(self, words: str) -> None:
         """Find all places, and go to the newest; nothing where the search was left since."""
@@ -210,7 +211,7 @@ class MessageFinder:
         """Show a message, and mark a place in it, if that is ``wanted`` still once it is there. A
         message is shown to the end: half of it mounted, the conversation would stay empty.
         """
-        view = await self._desk.transcript.show_turn(turn)
+        view = await self._context.transcript.show_turn(turn)
         if self._bar.display:
             self._mark_all(self._words)  # what was not mounted before
         if view is None or not words:
@@ -230,7 +231,7 @@ class MessageFinder:
 
     def _mark_all(self, words: str) -> None:
         """Mark all places in the messages that are mounted."""
-        for lines in self._desk.widgets.log.query(Lines):
+        for lines in self._context.widgets.log.query(Lines):
             lines.mark(words)
 
     def _mark(self, lines: Lines, index: int, span: tuple[int, int]) -> None:

@@ -15,19 +15,19 @@ from textual.content import Content
 from textual.worker import Worker, WorkerError
 
 from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.render.text import plain
 from tui.session import status_text
 from tui.session.commands import Value
-from tui.session.engine_slot import Phase
+from tui.session.session_engine import Phase
 from tui.session.stats import speculation_text
 from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
     from tui.screens.race import Left
-    from tui.session.answer import RunningReply
     from tui.session.pull_process import PullProcess
+    from tui.session.running_reply import RunningReply
     from tui.session.tool_runs import ToolRun
 
 
@@ -44,8 +44,9 @@ class PullRequest:
 class PullController:
     """Runs one pull after the other and shows its progress in a bar."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._screen, self._feedback, self._bar = desk.screen, desk.feedback, desk.widgets.pull_bar
+    def __init__(self, context: ChatContext) -> None:
+        self._screen, self._feedback = context.screen, context.feedback
+        self._bar = context.widgets.pull_bar
         self.process: PullProcess | None = None
         """Made for the first pull."""
         self._queue: deque[PullRequest] = deque()
@@ -111,9 +112,9 @@ _SHOW = ("show", "--json", "--offline")
 class ModelChooser:
     """Opens the model picker, checks a model's file, and loads it."""
 
-    def __init__(self, desk: Desk, pulls: PullController) -> None:
-        self._screen, self._session = desk.screen, desk.session
-        self._feedback, self._pulls = desk.feedback, pulls
+    def __init__(self, context: ChatContext, pulls: PullController) -> None:
+        self._screen, self._session = context.screen, context.session
+        self._feedback, self._pulls = context.feedback, pulls
         self._asked: Mapping[str, object] | None = None
         """What would stop replies or tools, and is done when it is asked for again meanwhile."""
         self._stopping: list[RunningReply | ToolRun] = []
@@ -264,8 +265,8 @@ class ModelChooser:
 class RaceController:
     """Starts a race in an engine of its own, and stops it when it is left."""
 
-    def __init__(self, desk: Desk, pulls: PullController, models: ModelChooser) -> None:
-        self._desk, self._screen, self._session = desk, desk.screen, desk.session
+    def __init__(self, context: ChatContext, pulls: PullController, models: ModelChooser) -> None:
+        self._context, self._screen, self._session = context, context.screen, context.session
         self._pulls, self._models = pulls, models
         self._running: Worker[None] | None = None
 
@@ -273,7 +274,7 @@ class RaceController:
         """Start a race, unless the engine is needed for something else."""
         if self._session.engine.phase is not Phase.READY or self._session.replying:
             why = status_text.why_not(self._session) or "wait until the model is loaded"
-            self._desk.feedback.hint(why)
+            self._context.feedback.hint(why)
             return
         self._screen.run_worker(self._open(), group="open race", exclusive=True)
 
@@ -286,7 +287,7 @@ class RaceController:
         await self.close()
         race = Race(Machine(self._session.engine.info))
         self._running = self._screen.run_worker(race.run(), group="race")
-        keys = map(self._desk.key, ("race.models", "race.take", "race.again"))
+        keys = map(self._context.key, ("race.models", "race.take", "race.again"))
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
     async def _left(self, how: Left | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from localspec.core.errors import LocalspecError
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
 from tui.widgets.message import ReplyView
@@ -29,16 +29,16 @@ class Copied(Message):
 class ReplyInspector:
     """Shows origins as colours, moves a cursor over tokens, and repeats a reply plainly."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._screen, self._session = desk, desk.screen, desk.session
-        self._feedback, self._log = desk.feedback, desk.widgets.log
-        self._token_bar = desk.widgets.token_bar
+    def __init__(self, context: ChatContext) -> None:
+        self._context, self._screen, self._session = context, context.screen, context.session
+        self._feedback, self._log = context.feedback, context.widgets.log
+        self._token_bar = context.widgets.token_bar
 
     async def toggle_colours(self) -> None:
         """Show where each token came from, or Markdown again."""
-        async with self._desk.transcript.changing:
+        async with self._context.transcript.changing:
             colours = not self._log.colours
-            self._desk.widgets.legend.display = colours
+            self._context.widgets.legend.display = colours
             await self._log.set_colours(colours)
             if not colours:
                 self.leave_tokens()

@@ -14,7 +14,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 from tui.controllers.models import ModelChooser
 from tui.input import setting_fields
 from tui.terminal.resources import in_thread
@@ -26,10 +26,10 @@ _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers",
 class SettingsController:
     """Lists and changes settings, loading the model again where they need it."""
 
-    def __init__(self, desk: Desk, models: ModelChooser) -> None:
-        self._screen, self._session = desk.screen, desk.session
-        self._feedback, self._models = desk.feedback, models
-        self._composer = desk.widgets.composer
+    def __init__(self, context: ChatContext, models: ModelChooser) -> None:
+        self._screen, self._session = context.screen, context.session
+        self._feedback, self._models = context.feedback, models
+        self._composer = context.widgets.composer
 
     def temperature(self, value: float) -> None:
         """Sample with another temperature; 0 is greedy."""

@@ -14,8 +14,8 @@ from localspec.core.errors import LocalspecError
 from tui.controllers.transcript import Transcript
 from tui.render.lines import cells
 from tui.session.commands import told_here
-from tui.session.engine_slot import Phase
 from tui.session.session import Session
+from tui.session.session_engine import Phase
 from tui.session.stats import everyday_line, expert_lines
 from tui.terminal.resources import FIGURES_SECONDS, MemoryGauge
 from tui.widgets.bars import StatsBar

@@ -9,7 +9,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
 from localspec.tools import servers_file
-from tui.controllers.desk import Desk
+from tui.controllers.chat_context import ChatContext
 
 if TYPE_CHECKING:
     from localspec.tools.permission import Answer
@@ -28,10 +28,10 @@ _NAMES: dict[Answer, str] = {
 class ToolController:
     """The commands and keys of tools."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._session, self._feedback = desk.session, desk.feedback
+    def __init__(self, context: ChatContext) -> None:
+        self._session, self._feedback = context.session, context.feedback
         self.keys = " · ".join(
-            f"{desk.key(f'chat.allow_{answer}')} {name}" for answer, name in _NAMES.items()
+            f"{context.key(f'chat.allow_{answer}')} {name}" for answer, name in _NAMES.items()
         )
         """How to answer, in words."""
 

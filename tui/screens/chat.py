@@ -17,7 +17,7 @@ from textual.timer import Timer
 
 from localspec.core.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
-from tui.controllers.desk import ChatWidgets, Desk
+from tui.controllers.chat_context import ChatContext, ChatWidgets
 from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
@@ -27,7 +27,6 @@ from tui.input.completion import wants_chats
 from tui.render.text import plain
 from tui.screens.sized import DrawnAheadScreen
 from tui.session import status_text
-from tui.session.engine_slot import Phase
 from tui.session.notifications import (
     ConversationChanged,
     LoadFailed,
@@ -38,6 +37,7 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import OpenChat
 from tui.session.session import Session
+from tui.session.session_engine import Phase
 from tui.terminal import resources
 from tui.terminal.resources import RefreshRate
 from tui.widgets.bars import FindInput, SuggestBar, TitleBar
@@ -109,8 +109,8 @@ class ChatScreen(DrawnAheadScreen):
             session, widgets.log, self._greeting.text, self._notified, self.painter
         )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
-        desk = Desk(self, session, widgets, self.transcript, self.feedback, rebound)
-        self.actions = ChatActions(desk, self.status)
+        context = ChatContext(self, session, widgets, self.transcript, self.feedback, rebound)
+        self.actions = ChatActions(context, self.status)
 
     def compose(self) -> ComposeResult:
         """The widgets from top to bottom."""

@@ -96,7 +96,7 @@ class Presence:
         self._told: dict[str, int] = {}
         """Other windows of a chat that the user knows of."""
 
-    def meet(self, chat: str) -> str:
+    def note_window(self, chat: str) -> str:
         """Note that a chat is open here; a line where more windows have it than were told before.
 
         A folder that cannot be written is no reason to say anything: nothing is lost by it.

@@ -15,10 +15,8 @@ from localspec.chats.calls import calls_as_text
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Message
 from tui.render.text import without_thinking
-from tui.session.answer import RunningReply
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn
-from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
 from tui.session.notifications import (
     ConversationChanged,
@@ -30,6 +28,8 @@ from tui.session.notifications import (
 from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
 from tui.session.pending import PendingReply
+from tui.session.running_reply import RunningReply
+from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 from tui.session.titles import Titles
 from tui.session.tool_shelf import ToolShelf
@@ -47,7 +47,7 @@ class ReplyTask:
 
     def __init__(
         self,
-        engine: EngineSlot,
+        engine: SessionEngine,
         chats: OpenChats,
         settings: Settings,
         notify: Callable[[Notification], None],

@@ -16,7 +16,6 @@ from localspec.core.events import Examination
 from localspec.engine.port import Engine
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn, Conversation
-from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.notifications import (
     ConversationChanged,
     NoticeAdded,
@@ -27,6 +26,7 @@ from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats, Presence
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
+from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
@@ -39,7 +39,7 @@ _EXPORT = "; /export FILE keeps it"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Behind:
+class UnaskedMessage:
     """A message that waits for a command sent before it, or for the files that it names."""
 
     chat: OpenChat
@@ -71,12 +71,12 @@ class Session:
         reopen: Callable[[Options], Engine] | None = None,
     ) -> None:
         """``options`` are those of ``engine``; ``reopen`` makes an engine with other options."""
-        self.engine = EngineSlot(engine, options, reopen, self._notify)
+        self.engine = SessionEngine(engine, options, reopen, self._notify)
         self.settings = settings
         self.chats = OpenChats(OpenChat(Conversation(system), recorder or ChatRecorder()))
         self.chat.recorder.on_notice = self._tell_of_saving
         self.chat.recorder.on_notice_of = self._tell_of_chat
-        self.behind: list[Behind] = []
+        self.unasked: list[UnaskedMessage] = []
         """Messages that are not in the queue of their chat yet."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
@@ -155,12 +155,12 @@ class Session:
         """
         chat = chat or self.chat
         chat.ask(text)
-        self.meet(chat)
+        self.note_window(chat)
         self._activity()
 
-    def meet(self, chat: OpenChat) -> None:
+    def note_window(self, chat: OpenChat) -> None:
         """Tell of other windows that have a chat open, where it is saved."""
-        if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
+        if chat.recorder.saves and (line := self.presence.note_window(chat.recorder.info.id)):
             self.tell_in(chat, line)
 
     def stop(self, chat: OpenChat | None = None) -> bool:
@@ -193,7 +193,7 @@ class Session:
         if self.replying or chat.waits or chat.conversation.last_reply is None:
             return False
         chat.ask(SUMMARIZE, summary=True)
-        self.meet(chat)
+        self.note_window(chat)
         self._activity()
         return True
 
@@ -227,24 +227,24 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        here = self._behind_here
+        here = self._unasked_here
         if not here:
             shown = self.chat.conversation.last
             text = self.chat.take_back()
             self._changed(self.chat.conversation.last is not shown)
             return text
-        self.behind.remove(here[-1])
+        self.unasked.remove(here[-1])
         self._activity()
         return here[-1].text
 
     @property
     def queue(self) -> list[str]:
         """Messages of the chat that is shown that were sent and not asked yet."""
-        return [*self.chat.queue, *(one.text for one in self._behind_here)]
+        return [*self.chat.queue, *(one.text for one in self._unasked_here)]
 
     @property
-    def _behind_here(self) -> list[Behind]:
-        return [one for one in self.behind if one.read and one.chat is self.chat]
+    def _unasked_here(self) -> list[UnaskedMessage]:
+        return [one for one in self.unasked if one.read and one.chat is self.chat]
 
     def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
         if done and chat in (None, self.chat):
@@ -307,7 +307,7 @@ class Session:
             chat.recorder.resume(loaded, chat.conversation)
             self.chats.add(chat)
         self.show(chat)
-        self.meet(chat)
+        self.note_window(chat)
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tui.render.text import plain
-from tui.session.engine_slot import Phase
 from tui.session.session import Session
+from tui.session.session_engine import Phase
 
 
 def for_text(session: Session) -> str:

@@ -24,10 +24,10 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.engine.port import ReplyHandle
 from tui.render.text import without_thinking
-from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
+from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
@@ -55,7 +55,7 @@ class Titles:
 
     def __init__(
         self,
-        engine: EngineSlot,
+        engine: SessionEngine,
         chats: OpenChats,
         settings: Settings,
         tools: ToolShelf,

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.interrupt import Cancelled
 from localspec.core.processes import children
 
 _LOOK_SECONDS = 0.05
@@ -74,7 +75,7 @@ class BoundedProcess:
     def ask(
         self,
         request: Mapping[str, Any],
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
         first: tuple[str, Callable[[], Mapping[str, Any]]] | None = None,
     ) -> dict[str, Any]:
         """The answer to a request. ``first`` is what the process must be told before, with a name
@@ -123,7 +124,7 @@ class BoundedProcess:
         self._process, self._fresh, self._answers = process, True, queue.SimpleQueue()
         self._knows = None
 
-    def _answer(self, request: Mapping[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
+    def _answer(self, request: Mapping[str, Any], cancelled: Cancelled) -> dict[str, Any]:
         process = self._process
         assert process is not None
         try:
@@ -144,7 +145,7 @@ class BoundedProcess:
         self,
         process: subprocess.Popen[bytes],
         request: Mapping[str, Any],
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
     ) -> bytes:
         """The line of the answer; b"" where the process ended."""
         answers, bounds = self._answers, self._bounds()
@@ -178,7 +179,7 @@ class BoundedPool:
     def ask(
         self,
         request: Mapping[str, Any],
-        cancelled: Callable[[], bool],
+        cancelled: Cancelled,
         first: tuple[str, Callable[[], Mapping[str, Any]]] | None = None,
     ) -> dict[str, Any]:
         """As `BoundedProcess.ask`; waits while all are in use."""
@@ -202,7 +203,7 @@ class BoundedPool:
         for process in idle:
             process.close()
 
-    def _taken(self, cancelled: Callable[[], bool]) -> BoundedProcess:
+    def _taken(self, cancelled: Cancelled) -> BoundedProcess:
         with self._changed:
             while not self._idle and len(self._used) >= self._most:
                 self._changed.wait(_LOOK_SECONDS)

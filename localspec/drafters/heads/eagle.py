@@ -287,6 +287,6 @@ class HeadDrafter(ChainDrafter):
 
     reads_forced = False
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Read along while the states of the prompt are stored."""
         self._read_prompt(seq, tokens, upto)

@@ -25,10 +25,10 @@ class ForwardOnlyDrafter(HeadDrafter):
         self._predicted: dict[int, Chain] = {}
         """Probes to be compared with the next emitted token."""
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """See `Drafter.commit`; evidence of the last probe is included."""
-        evidence = super().commit(news)
-        for item in news:
+        evidence = super().commit(committed)
+        for item in committed:
             probe = self._predicted.pop(item.seq, None)
             if probe is not None and probe.ask.tokens is item.all_tokens:
                 evidence += self._compared(probe, item)

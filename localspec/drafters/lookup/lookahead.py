@@ -153,10 +153,10 @@ class Lookahead(Drafter):
             return [no_draft(self.name) for _ in asks]
         return [self._one(ask) for ask in asks]
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Read the window's next guesses from the logits; how the levels of the last tree did."""
         evidence: list[Evidence] = []
-        for item in news:
+        for item in committed:
             text = self._texts.get(item.seq)
             if text is None or text.of is not item.all_tokens:
                 self.close(item.seq)  # another request: nothing of it may be drafted here
@@ -215,15 +215,15 @@ class Lookahead(Drafter):
         text.waiting = _Waiting(None, trie, ends, confidences)
         return no_draft(self.name, time.perf_counter() - start, len(confidences))
 
-    def _judge(self, waiting: _Waiting, news: Committed) -> list[Evidence]:
+    def _judge(self, waiting: _Waiting, committed: Committed) -> list[Evidence]:
         """Evidence on each level: whether it contains the emitted token."""
         found: list[Evidence] = []
         node = ROOT
-        for level, confidence in enumerate(waiting.confidences[: len(news.new_tokens)]):
-            below = waiting.trie.child(node, news.new_tokens[level])
+        for level, confidence in enumerate(waiting.confidences[: len(committed.new_tokens)]):
+            below = waiting.trie.child(node, committed.new_tokens[level])
             accepted = below is not None
-            if level not in news.forced:
-                found.append(Evidence(news.seq, self.name, level, confidence, accepted))
+            if level not in committed.forced:
+                found.append(Evidence(committed.seq, self.name, confidence, accepted))
                 self._accepted[level] = _DECAY * self._accepted[level] + accepted
                 self._judged[level] = _DECAY * self._judged[level] + 1
             if below is None:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from localspec.core.plan import Evidence
 from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import LookupDrafter, LookupTexts
+from localspec.drafters.lookup.common import AT_ONCE, LookupDrafter, LookupTexts
 
-_AT_ONCE = 8192
-"""Most tokens that are indexed at a time, while all replies wait."""
 _LONGEST = 32
 """Matches are not measured beyond that."""
 
@@ -76,7 +74,7 @@ class NGram(LookupDrafter):
     def _guess(self, ask: Ask, k: int) -> tuple[list[int], list[float], Sequence[int]]:
         """The continuation of the last occurrence of the last tokens, if there is one."""
         index = self._index(ask.seq, ask.tokens)
-        if not index.update(len(ask.tokens), _AT_ONCE):
+        if not index.update(len(ask.tokens), AT_ONCE):
             return [], [], ()
         end, length = index.match()
         tokens: list[int] = []
@@ -96,19 +94,19 @@ class NGram(LookupDrafter):
             index = self._indexes[seq] = _Index(tokens, self._min, self._max)
         return index
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Index the prompt while the target reads it, so that the first draft takes no longer than
         others.
         """
-        self._index(seq, tokens).update(upto, _AT_ONCE)
+        self._index(seq, tokens).update(upto, AT_ONCE)
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""
-        for item in news:
+        for item in committed:
             index = self._indexes.get(item.seq)
             if index is not None and index.of is not item.all_tokens:
                 self.close(item.seq)
-        return super().commit(news)
+        return super().commit(committed)
 
     def length(self, seq: int) -> int:
         """Tokens taken into the index."""

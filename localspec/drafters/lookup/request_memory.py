@@ -24,14 +24,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.drafters.lookup.suffix_index import LONGEST
+
 SIZES = (16, 8)
 """Tokens that are hashed, the most first: a longer passage is found before a newer one."""
-LONGEST = 48
-"""Matches are not measured beyond that."""
 _PER_TOKEN = 4 + 4 + 2 * 4 * len(SIZES)
 """Bytes: the token, its owner, and two entries in a table of each size."""
 _GENERATIONS = 2
-_BORDER = -1
+BORDER = -1
+"""Separates texts; it is not a token."""
 _PIECE = 4096
 """Tokens that are learnt at a time."""
 _OWNERS = 256
@@ -135,7 +136,7 @@ class _Generation:
 
     def __init__(self, capacity: int) -> None:
         """``capacity`` is the length of the stream, its borders included."""
-        self._stream = np.full(capacity, _BORDER, np.int32)
+        self._stream = np.full(capacity, BORDER, np.int32)
         self._owners = np.zeros(capacity, np.int32)
         self._tables = {size: np.zeros(2 * capacity, np.int32) for size in SIZES}
         """Place of the token after the gram; 0, where a border is, is none."""
@@ -169,7 +170,7 @@ class _Generation:
     def following(self, at: int, most: int) -> list[int]:
         """At most ``most`` tokens from a place on, as far as its text goes."""
         found: list[int] = self._stream[at : at + most].tolist()
-        return found[: found.index(_BORDER)] if _BORDER in found else found
+        return found[: found.index(BORDER)] if BORDER in found else found
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 
 from localspec.core.plan import Evidence
 from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import LookupDrafter, LookupTexts
-from localspec.drafters.lookup.request_memory import LONGEST, Passage, RequestMemory
-from localspec.drafters.lookup.suffix_index import SuffixIndex
+from localspec.drafters.lookup.common import AT_ONCE, LookupDrafter, LookupTexts
+from localspec.drafters.lookup.request_memory import BORDER, Passage, RequestMemory
+from localspec.drafters.lookup.suffix_index import LONGEST, SuffixIndex
 
 _PLACES = 12
 """Occurrences that vote."""
-_AT_ONCE = 8192
-"""Most tokens that are indexed at a time, while all replies wait: about 20 ms."""
-_BORDER = -1
-"""Separates earlier texts; it is not a token."""
 _POWER = 3
 """Exponent of a match's length in its weight."""
 _DOUBT = 1.5
@@ -59,7 +55,7 @@ class Suffix(LookupDrafter):
         """
         super().__init__()
         self._min = min_match
-        self._earlier = [token for text in earlier for token in (*text, _BORDER)]
+        self._earlier = [token for text in earlier for token in (*text, BORDER)]
         self._spare: list[SuffixIndex] = [SuffixIndex(earlier=self._earlier)] if earlier else []
         """Indexes of the earlier texts alone: making one takes long."""
         self._texts: dict[int, SuffixIndex] = {}
@@ -68,7 +64,7 @@ class Suffix(LookupDrafter):
     def _guess(self, ask: Ask, k: int) -> tuple[list[int], list[float], Sequence[int]]:
         """The continuation that most places agree on, or a passage of an earlier request."""
         text = self._index(ask.seq)
-        if not text.follow(ask.tokens, most=_AT_ONCE):
+        if not text.follow(ask.tokens, most=AT_ONCE):
             return [], [], ()
         votes = [
             _Vote(match.end, match.length)
@@ -86,7 +82,7 @@ class Suffix(LookupDrafter):
         """A passage of an earlier request that inspires more confidence than the conversation."""
         if ask.recalls is None:
             return None
-        votes = [vote for vote in votes if _token_at(vote.at, text, ()) != _BORDER]
+        votes = [vote for vote in votes if _token_at(vote.at, text, ()) != BORDER]
         confidence = _count(votes, text, ())[1] if votes else 0.0
         if confidence >= _of_passage(LONGEST):
             return None
@@ -131,19 +127,19 @@ class Suffix(LookupDrafter):
             self._texts[seq] = text
         return text
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Index the prompt while the target reads it, so that the first draft takes no longer than
         others.
         """
-        self._index(seq).follow(tokens, upto, most=_AT_ONCE)
+        self._index(seq).follow(tokens, upto, most=AT_ONCE)
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Compare the last guesses with the emitted tokens; `propose` indexes the new ones."""
-        for item in news:
+        for item in committed:
             text = self._texts.get(item.seq)
             if text is not None and len(text) > len(item.all_tokens):
                 text.follow(item.all_tokens)
-        return super().commit(news)
+        return super().commit(committed)
 
     def length(self, seq: int) -> int:
         """Indexed tokens of the sequence."""
@@ -171,7 +167,7 @@ def _voted(
     tokens: list[int] = []
     confidences: list[float] = []
     while len(tokens) < k:
-        votes = [v for v in votes if _token_at(v.at, text, tokens) != _BORDER]
+        votes = [v for v in votes if _token_at(v.at, text, tokens) != BORDER]
         if not votes:
             break
         token, confidence = _count(votes, text, tokens)

@@ -89,14 +89,14 @@ class DraftCache:
             self._sequences[seq].other = None
         return rows
 
-    def keep(self, news: Committed) -> None:
+    def keep(self, committed: Committed) -> None:
         """Drop cached tokens that are no longer part of the request."""
-        sequence = self._sequences[news.seq]
-        length = len(news.all_tokens) - len(news.new_tokens)
-        end = min(len(news.all_tokens), len(sequence.tokens))
-        while length < end and sequence.tokens[length] == news.all_tokens[length]:
+        sequence = self._sequences[committed.seq]
+        length = len(committed.all_tokens) - len(committed.new_tokens)
+        end = min(len(committed.all_tokens), len(sequence.tokens))
+        while length < end and sequence.tokens[length] == committed.all_tokens[length]:
             length += 1
-        self._cut(news.seq, sequence, length)
+        self._cut(committed.seq, sequence, length)
 
     def state(self, seq: int, tokens: Sequence[int]) -> dict[str, DraftState]:
         """See `Drafter.state`; empty for a model that cannot save its cache."""

@@ -97,13 +97,13 @@ class ChainDrafter(Drafter):
         each = seconds / max(1, sum(c.passes for c in chains))
         return [c.draft(self.name, each * c.passes) for c in chains]
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Drop rejected tokens from the cache; read a whole prompt, as the target did.
 
         Where the prompt of a request was not committed, nothing is read before the first ask.
         """
         evidence, self._probed = self._probed, []
-        for item in news:
+        for item in committed:
             chain = self._chains.pop(item.seq, None)
             if self._cache.belongs_to(item.seq, item.all_tokens):
                 self._cache.keep(item)
@@ -115,8 +115,8 @@ class ChainDrafter(Drafter):
                 self._cache.missing(item.seq, item.all_tokens)
         return evidence
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Drafter.catch_up`."""
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.read_missed`."""
         self._read_prompt(seq, tokens, upto)
 
     def unread(self, seq: int, tokens: Sequence[int]) -> int:
@@ -245,7 +245,7 @@ class ChainDrafter(Drafter):
 
     # -- evidence ------------------------------------------------------------------------------
 
-    def _compared(self, chain: Chain, news: Committed) -> list[Evidence]:
+    def _compared(self, chain: Chain, committed: Committed) -> list[Evidence]:
         """Evidence on the drafted tokens and on the refused one."""
         tokens = list(chain.tokens)
         if chain.refused is not None:
@@ -254,11 +254,13 @@ class ChainDrafter(Drafter):
         own = set(chain.places)
         confidences: Sequence[float] = chain.confidences
         if len(own) < len(tokens):  # the grammar forced some
-            news = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
+            committed = replace(
+                committed, forced=committed.forced | (frozenset(range(len(tokens))) - own)
+            )
             known = dict(zip(chain.places, chain.confidences, strict=True))
             confidences = [known.get(i, 1.0) for i in range(len(tokens))]
-        found = compare(news, self.name, tokens, confidences)
-        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, chain.proposal, news)
+        found = compare(committed, self.name, tokens, confidences)
+        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, chain.proposal, committed)
         return found
 
     def _probe(self, ask: Ask) -> None:
@@ -290,4 +292,4 @@ class ChainDrafter(Drafter):
             allowed = ask.processor.allowed(before)
             if allowed is None or allowed.only is None:
                 sure = confidence(q, row, allowed)
-                self._probed.append(Evidence(ask.seq, self.name, 0, sure, accepted))
+                self._probed.append(Evidence(ask.seq, self.name, sure, accepted))

@@ -127,7 +127,7 @@ class TokenChooser:
         qs: Sequence[Distribution],
         drafted: Sequence[int],
         proposal: Proposal,
-        news: Committed,
+        committed: Committed,
     ) -> None:
         """Compare the ways of drawing on the verified tokens, the first one at ``start``.
 
@@ -137,11 +137,11 @@ class TokenChooser:
         if kind == "greedy":  # one way only
             return
         if ask.proposal(self._favoured) is Proposal.SAMPLED:
-            self._learn_sharpness(kind, qs, news.p)
+            self._learn_sharpness(kind, qs, committed.p)
             return
         verified = self._verified.get(kind, 0.0)
         coupled, argmax = self._coupled.get(kind, 0.0), self._argmax.get(kind, 0.0)
-        for i, (q, token) in enumerate(zip(qs, news.new_tokens, strict=False)):
+        for i, (q, token) in enumerate(zip(qs, committed.new_tokens, strict=False)):
             drawn = best = drafted[i]  # by one of the two ways
             if proposal is Proposal.COUPLED:
                 best = _best(q)

@@ -98,22 +98,22 @@ class Trees(Drafter):
             return self._chains.propose(asks)
         return [self._one(asks[0])]
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Evidence on the levels of the last tree, or on the last chains."""
-        evidence = self._chains.commit(news)
-        for item in news:
+        evidence = self._chains.commit(committed)
+        for item in committed:
             tree = self._trees.pop(item.seq, None)
             if tree is not None and tree.ask.tokens is item.all_tokens:
                 evidence += self._compared(tree, item)
         return evidence
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Drafter.follow`."""
-        self._chains.follow(seq, tokens, upto)
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.prompt_read`."""
+        self._chains.prompt_read(seq, tokens, upto)
 
-    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Drafter.catch_up`."""
-        self._chains.catch_up(seq, tokens, upto)
+    def read_missed(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.read_missed`."""
+        self._chains.read_missed(seq, tokens, upto)
 
     @property
     def problem(self) -> str | None:
@@ -259,16 +259,16 @@ class Trees(Drafter):
                 chosen += [(slot, x, q) for slot, x in zip(here, order, strict=False)]
         return chosen
 
-    def _compared(self, tree: TreeBuilder, news: Committed) -> list[Evidence]:
+    def _compared(self, tree: TreeBuilder, committed: Committed) -> list[Evidence]:
         """Evidence on each level: whether it contains the emitted token."""
         found: list[Evidence] = []
         node = ROOT
-        for level, confidence in enumerate(tree.confidences[: len(news.new_tokens)]):
-            children, token = tree.children(node, level), news.new_tokens[level]
+        for level, confidence in enumerate(tree.confidences[: len(committed.new_tokens)]):
+            children, token = tree.children(node, level), committed.new_tokens[level]
             if level and level == tree.levels and not children:
                 break  # nothing would have been drafted there
-            if level not in news.forced:
-                found.append(Evidence(news.seq, self.name, level, confidence, token in children))
+            if level not in committed.forced:
+                found.append(Evidence(committed.seq, self.name, confidence, token in children))
             if token not in children:
                 break
             node = children[token]

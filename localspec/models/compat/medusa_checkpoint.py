@@ -31,6 +31,7 @@ from localspec.core.errors import (
 )
 from localspec.core.files import paths
 from localspec.core.files.checked import require_free, unfinished
+from localspec.core.interrupt import Cancelled
 from localspec.models.compat import medusa
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import SafeTensor, read_safetensors
@@ -68,7 +69,7 @@ def make(
     where: Path,
     *,
     kind: str,
-    cancelled: Callable[[], bool],
+    cancelled: Cancelled,
     replace: bool = False,
 ) -> None:
     """Write the heads of a checkpoint, in a file or in a folder; ``kind`` is one of `TYPES`.
@@ -208,7 +209,7 @@ def _check(found: Heads, file: str, width: int, n_vocab: int, target: str) -> No
                 raise ModelFileError(f"{name} of head {k} in {file} is {shown}, not {wanted}")
 
 
-def _tensor(name: str, stored: SafeTensor, matrix: int, cancelled: Callable[[], bool]) -> Tensor:
+def _tensor(name: str, stored: SafeTensor, matrix: int, cancelled: Cancelled) -> Tensor:
     if name.endswith("bias"):
         return Tensor(name, stored.shape, _F32, partial(_parts, stored, _as_f32, cancelled))
     convert = _as_q8_0 if matrix == TYPES["q8_0"] else _as_f16
@@ -218,7 +219,7 @@ def _tensor(name: str, stored: SafeTensor, matrix: int, cancelled: Callable[[], 
 def _parts(
     stored: SafeTensor,
     convert: Callable[[NDArray[np.float32]], bytes],
-    cancelled: Callable[[], bool],
+    cancelled: Cancelled,
 ) -> Iterator[bytes]:
     for begin in range(0, stored.shape[0], _ROWS):
         if cancelled():

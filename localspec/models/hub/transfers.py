@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import Interrupted
+from localspec.core.interrupt import Cancelled
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.pair import HubFile
@@ -38,7 +39,7 @@ class Fetched:
     """Bytes received."""
 
 
-def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], bool]) -> Fetched:
+def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Cancelled) -> Fetched:
     """Get all files, several at once; paths are in the order of the jobs.
 
     Raises:
@@ -56,7 +57,7 @@ def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], 
     return Fetched(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
 
 
-def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | None:
+def is_here(file: HubFile, watch: Watch, stopped: Cancelled) -> Path | None:
     """The file in the cache, if it and its shards are there with the right hashes; never connects.
 
     Raises:
@@ -91,7 +92,7 @@ def _in_threads(
     count: int,
     work: Callable[[int, threading.Event], None],
     tick: Callable[[], None],
-    stopped: Callable[[], bool],
+    stopped: Cancelled,
 ) -> None:
     """Call ``work(0)`` to ``work(count - 1)`` in threads, and ``tick`` meanwhile."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from localspec.core.embedded import Embedded
 from localspec.core.errors import UsageError
 from localspec.engine.embedding_process import EmbeddingProcess
-from localspec.serve.backend.reporter import Reporter, public
+from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.errors import bad_request
 
 _LOAD = {
@@ -48,7 +49,7 @@ class Embeddings:
     def names(self) -> dict[str, str]:
         """The name that requests call each by, by what it is for: "embedding" or "rerank"."""
         both = (("embedding", self._embedding), ("rerank", self._reranker))
-        return {task: public(one.model) for task, one in both if one is not None}
+        return {task: public_name(one.model) for task, one in both if one is not None}
 
     def require_other(self, name: str | None) -> None:
         """Refuse a request for a reply that names one of them.
@@ -126,7 +127,7 @@ class Embeddings:
                 "model",
                 "not_supported",
             )
-        own = public(process.model)
+        own = public_name(process.model)
         if name not in {None, "", own, process.model, *self._aliases} and "*" not in self._aliases:
             raise bad_request(
                 f"{str(name)[:80]!r} {_DOES[kind]} here; ask {own!r}, or leave the name out",

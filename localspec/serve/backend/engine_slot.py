@@ -26,7 +26,8 @@ from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_times import RestartPause, UnloadTimer
-from localspec.serve.backend.reporter import Reporter, public
+from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.waiting_list import WaitingList
 from localspec.serve.http.errors import NotLoadedError, PausedError
 
@@ -244,9 +245,9 @@ class EngineSlot:
 
     async def _exchange(self, options: Options) -> None:
         """Load another model for all that wait for it; where it cannot be, the one before stays."""
-        n, before = self._waiting.count(options), public(self.options.model)
+        n, before = self._waiting.count(options), public_name(self.options.model)
         self._reporter.notice(
-            f"loading {public(options.model)} in place of {before}: "
+            f"loading {public_name(options.model)} in place of {before}: "
             f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
         )
         await self._end()

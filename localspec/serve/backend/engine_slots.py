@@ -16,7 +16,8 @@ from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
-from localspec.serve.backend.reporter import Reporter, public
+from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.reporter import Reporter
 
 Fits = Callable[[Options], Awaitable[bool]]
 """Says whether the model of some options fits into the memory beside all that is loaded now."""
@@ -59,7 +60,7 @@ class EngineSlots:
     def loaded(self) -> dict[str, ModelInfo]:
         """All loaded models by their public names, the present one first."""
         slots = reversed(self._slots)
-        return {public(s.options.model): s.info for s in slots if s.info is not None}
+        return {public_name(s.options.model): s.info for s in slots if s.info is not None}
 
     @property
     def every(self) -> list[Options]:
@@ -116,7 +117,7 @@ class EngineSlots:
             try:
                 engine = await stack.enter_async_context(slot.use(options))
             except LocalspecError as error:
-                if not await self._given_up(slot):
+                if not await self._remove_failed(slot):
                     raise
                 if not isinstance(error, OutOfMemoryError):
                     raise
@@ -143,8 +144,8 @@ class EngineSlots:
             if known is not None:
                 return known
             if len(self._slots) < self._most:
-                others = " and ".join(public(one.model) for one in self.every)
-                self._reporter.notice(f"loading {public(options.model)} beside {others}")
+                others = " and ".join(public_name(one.model) for one in self.every)
+                self._reporter.notice(f"loading {public_name(options.model)} beside {others}")
                 self._slots.append(self._made(options))
                 return self.present
         return self.slot_of(options) or self._longest_ago()
@@ -159,8 +160,8 @@ class EngineSlots:
             self._slots.remove(slot)
             self._slots.append(slot)
 
-    async def _given_up(self, slot: EngineSlot) -> bool:
-        """Whether a slot was removed: its model, which is not the first, cannot be loaded."""
+    async def _remove_failed(self, slot: EngineSlot) -> bool:
+        """Remove a slot whose model cannot be loaded and is not the first; whether it is gone."""
         if slot not in self._slots:
             return True  # by another request that waited for it
         failed = slot.info is None and not slot.loading

@@ -14,7 +14,7 @@ from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.reporter import public
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
 
@@ -57,11 +57,11 @@ class ModelNames:
     @property
     def present(self) -> str:
         """The name of the model that is loaded, or that would be."""
-        return public(self._slot.options.model)
+        return public_name(self._slot.options.model)
 
     def called(self, options: Options | None) -> str:
         """The name of the model of some options; None is the present one."""
-        return self.present if options is None else public(options.model)
+        return self.present if options is None else public_name(options.model)
 
     async def options(self, name: str | None) -> Options | None:
         """The options to load a name with; None: keep what is loaded. An alias is a name of the
@@ -111,7 +111,7 @@ class ModelNames:
         name = untagged(name)
         first = self._slot.first
         for options in (*self._slot.every, first):
-            if name in {options.model, public(options.model)}:
+            if name in {options.model, public_name(options.model)}:
                 return options
         if name in self._settings.aliases:
             return first
@@ -126,7 +126,7 @@ class ModelNames:
         """The models that a request may name, the present one first."""
         here = self._slot.loaded
         names = [ListedModel(self.present, loaded=self._slot.info is not None)]
-        first = public(self._slot.first.model)
+        first = public_name(self._slot.first.model)
         others = [(first, ""), *await self._other_models()]
         aliases = [alias for alias in self._settings.aliases if alias not in {"*", self.present}]
         for name, about in dict(others).items():
@@ -136,7 +136,7 @@ class ModelNames:
         taken = {model.name for model in names}
         for one in self._adapters.listed():
             if one.name not in taken:
-                parent = public(one.options.model)
+                parent = public_name(one.options.model)
                 names.append(ListedModel(one.name, loaded=parent in here, parent=parent))
         return names
 

@@ -1,9 +1,7 @@
-"""Where the server tells its user what happens, and by which names models are known outside."""
+"""Where the server tells its user what happens."""
 
 from __future__ import annotations
 
-import functools
-from pathlib import PurePath
 from typing import Protocol
 
 
@@ -21,11 +19,3 @@ class Reporter(Protocol):
     def defect(self, error: BaseException) -> None:
         """An error that is a fault of localspec, with its traceback."""
         ...
-
-
-@functools.lru_cache(64)
-def public(model: str) -> str:
-    """The name that clients see: that of a file without its folder."""
-    if model.endswith(".gguf") or PurePath(model).is_absolute():
-        return PurePath(model).name.removesuffix(".gguf")
-    return model

@@ -20,7 +20,7 @@ from localspec.serve.requests.adapters import (
     ScalesBody,
     UnloadAdapterBody,
 )
-from localspec.serve.routes.answers import AdapterEntry, Success
+from localspec.serve.routes.answer_types import AdapterEntry, Success
 from localspec.serve.routes.endpoint import Endpoints, Received
 
 PATH = "/lora-adapters"

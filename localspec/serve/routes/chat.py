@@ -26,7 +26,7 @@ from localspec.serve.requests.chat import ChatBody, ConversationBody
 from localspec.serve.requests.generation import of_choices
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.routes import examples
-from localspec.serve.routes.answers import ChatCompletion
+from localspec.serve.routes.answer_types import ChatCompletion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
 from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Asked, answered

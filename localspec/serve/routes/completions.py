@@ -24,7 +24,7 @@ from localspec.serve.replies.logprob_shapes import TextLogprobs
 from localspec.serve.requests.completion import CompletionBody
 from localspec.serve.requests.generation import of_choices
 from localspec.serve.routes import examples
-from localspec.serve.routes.answers import Completion
+from localspec.serve.routes.answer_types import Completion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
 from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Asked, answered

@@ -27,7 +27,7 @@ from localspec.serve.requests.embeddings import (
     read_texts,
 )
 from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
-from localspec.serve.routes import answers, examples
+from localspec.serve.routes import answer_types, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import nanoseconds
@@ -43,7 +43,7 @@ _NUMBER_BYTES = 20
 endpoints = Endpoints()
 
 
-@endpoints.post(*PATHS, answer=answers.EmbeddingList, example=examples.EMBEDDINGS)
+@endpoints.post(*PATHS, answer=answer_types.EmbeddingList, example=examples.EMBEDDINGS)
 async def embeddings(received: Received[EmbeddingsBody]) -> Response:
     """Vectors of texts."""
     body, own = received.body, received.service.embeddings
@@ -64,7 +64,7 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
 
 
 @endpoints.post(
-    "/embedding", answer=list[answers.NativeEmbedding], example=examples.NATIVE_EMBEDDING
+    "/embedding", answer=list[answer_types.NativeEmbedding], example=examples.NATIVE_EMBEDDING
 )
 async def native(received: Received[NativeEmbeddingBody]) -> Response:
     """Vectors of texts, in llama-server's shape."""
@@ -82,8 +82,8 @@ async def native(received: Received[NativeEmbeddingBody]) -> Response:
 @endpoints.post(
     f"{PREFIX}/embed",
     example=examples.OLLAMA_EMBED,
-    answer=answers.Anything,
-    error=answers.OllamaError,
+    answer=answer_types.Anything,
+    error=answer_types.OllamaError,
 )
 async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
     """Vectors of texts, as Ollama has them."""
@@ -109,8 +109,8 @@ async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
 @endpoints.post(
     f"{PREFIX}/embeddings",
     example=examples.OLLAMA_PROMPT,
-    answer=answers.Anything,
-    error=answers.OllamaError,
+    answer=answer_types.Anything,
+    error=answer_types.OllamaError,
 )
 async def ollama_single(received: Received[OllamaPromptBody]) -> Response:
     """The vector of one text, as Ollama had it before."""
@@ -124,7 +124,7 @@ async def _for_ollama(received: Received[Any], texts: list[str], *, truncate: bo
     return await _found(received, work)
 
 
-@endpoints.post(*RERANK_PATHS, answer=answers.Ranking, example=examples.RERANK)
+@endpoints.post(*RERANK_PATHS, answer=answer_types.Ranking, example=examples.RERANK)
 async def rerank(received: Received[RerankBody]) -> Response:
     """Documents by how well they answer a query.
 

@@ -18,7 +18,7 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import elsewhere, read_body_as
 from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.typed import Body, read
-from localspec.serve.routes import answers
+from localspec.serve.routes import answer_types
 
 B = TypeVar("B", bound=Body)
 P = TypeVar("P", bound=Body)
@@ -73,7 +73,7 @@ class Operation(Struct, frozen=True):
     """Whether it may also come in pieces."""
     stream_type: str = "text/event-stream"
     """Media type of those pieces: events, or lines of JSON."""
-    error: Any = answers.Error
+    error: Any = answer_types.Error
     example: dict[str, Any] = {}
     """A body with most of its fields."""
     media_type: str = "application/json"
@@ -105,7 +105,7 @@ class Endpoints:
     def __init__(self) -> None:
         self._found: list[tuple[tuple[str, ...], Callable[[Service], _Answer], Operation]] = []
 
-    def get(self, *paths: str, answer: Any = answers.Anything) -> Callable[[_U], _U]:
+    def get(self, *paths: str, answer: Any = answer_types.Anything) -> Callable[[_U], _U]:
         """An endpoint without a body."""
         return self._unread(paths, method="GET", answer=answer)
 
@@ -124,7 +124,7 @@ class Endpoints:
         return add
 
     def post_unread(
-        self, *paths: str, body: Any = answers.Anything, **described: Any
+        self, *paths: str, body: Any = answer_types.Anything, **described: Any
     ) -> Callable[[_U], _U]:
         """An endpoint that reads its body itself, or not at all; otherwise as `post`."""
         return self._unread(paths, method="POST", body=body, **described)

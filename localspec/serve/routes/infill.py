@@ -9,15 +9,15 @@ from starlette.responses import Response
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import OpenAIShape
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import measurements, own, tokens_of
 from localspec.serve.requests.generation import made
 from localspec.serve.requests.infill import InfillBody
-from localspec.serve.routes import answers, examples
+from localspec.serve.routes import answer_types, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, answered
+from localspec.serve.routes.replying import Asked, SingleAnswer, answered
 
 PATH = "/infill"
 SHAPE = OpenAIShape("input_prefix")
@@ -27,7 +27,7 @@ SHAPE = OpenAIShape("input_prefix")
 endpoints = Endpoints()
 
 
-@endpoints.post(PATH, answer=answers.Suggestion, stream=True, example=examples.INFILL)
+@endpoints.post(PATH, answer=answer_types.Suggestion, stream=True, example=examples.INFILL)
 async def fill(received: Received[InfillBody]) -> Response:
     """The text at a cursor, in llama-server's shape."""
     return await answered(received, PATH, _read, InfillAnswer)
@@ -52,7 +52,7 @@ def _read(received: Received[InfillBody]) -> InfillAsked:
     )
 
 
-class InfillAnswer(Answer[InfillAsked]):
+class InfillAnswer(SingleAnswer[InfillAsked]):
     """The answer. As in llama-server, nothing follows the event of a stream that is the last."""
 
     shape = SHAPE
@@ -69,12 +69,10 @@ class InfillAnswer(Answer[InfillAsked]):
             (asked,) = self._asked.replies
             self._prompt = {"prompt": (await self._answering.tokenize(asked)).text}
 
-    def _whole(self, found: Replies) -> dict[str, Any]:
-        ((events, reply),) = found
+    def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         return self._last(events, reply, reply.text, tokens_of(events))
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
-        del index  # there is one reply
+    def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         tokens, last = tokens_of(events), events[-1]
         self._emitted += len(tokens)
         text = "".join(token.text for token in tokens)

@@ -20,7 +20,7 @@ from localspec.grammar.reply_parts import (
     merged,
 )
 from localspec.grammar.reply_reader import ReplyReader
-from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.answering import Answering
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.errors import KINDS, ApiError
 from localspec.serve.http.sse import sse
@@ -28,9 +28,9 @@ from localspec.serve.replies.answer_fields import measurements, new_id, own
 from localspec.serve.requests.anthropic import CountBody, MessagesBody
 from localspec.serve.requests.generation import made
 from localspec.serve.requests.offered_tools import OfferedTools
-from localspec.serve.routes import answers, examples
+from localspec.serve.routes import answer_types, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, answered
+from localspec.serve.routes.replying import Asked, SingleAnswer, answered
 
 PATH = "/v1/messages"
 _PREFIX = "toolu_"
@@ -62,9 +62,9 @@ endpoints = Endpoints()
 
 @endpoints.post(
     PATH,
-    answer=answers.MessageAnswer,
+    answer=answer_types.MessageAnswer,
     stream=True,
-    error=answers.AnthropicError,
+    error=answer_types.AnthropicError,
     example=examples.MESSAGE,
 )
 async def message(received: Received[MessagesBody]) -> Response:
@@ -74,8 +74,8 @@ async def message(received: Received[MessagesBody]) -> Response:
 
 @endpoints.post(
     f"{PATH}/count_tokens",
-    answer=answers.Count,
-    error=answers.AnthropicError,
+    answer=answer_types.Count,
+    error=answer_types.AnthropicError,
     example=examples.COUNT,
 )
 async def count(received: Received[CountBody]) -> Response:
@@ -137,7 +137,7 @@ def _usage(stats: Stats) -> dict[str, Any]:
     }
 
 
-class MessageAnswer(Answer[MessageAsked]):
+class MessageAnswer(SingleAnswer[MessageAsked]):
     """The answer: one block after the other, each of thinking, text or a call."""
 
     shape = ANTHROPIC
@@ -150,8 +150,7 @@ class MessageAnswer(Answer[MessageAsked]):
         """Type of the block that is open."""
         self._begun = False
 
-    def _whole(self, found: Replies) -> dict[str, Any]:
-        ((events, reply),) = found
+    def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         content = _content(WholeReply.of(self._reader.parts(events)))
         return {
             **_message(self._model),
@@ -176,8 +175,7 @@ class MessageAnswer(Answer[MessageAsked]):
             reason = "tool_use" if self._reader.called else "end_turn"
         return {"stop_reason": reason, "stop_sequence": sequence}
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
-        del index  # there is one reply
+    def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         for event in self._events(events):
             yield sse(event, event["type"])
 

@@ -15,7 +15,7 @@ from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
-from localspec.serve.routes.answers import Model, Models
+from localspec.serve.routes.answer_types import Model, Models
 from localspec.serve.routes.endpoint import Endpoints
 
 _ANTHROPIC = "anthropic-version"

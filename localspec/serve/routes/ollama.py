@@ -14,7 +14,7 @@ from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.ollama import OllamaChatBody, OllamaGenerateBody, OllamaReplyBody
 from localspec.serve.requests.ollama_options import seconds
 from localspec.serve.routes import examples
-from localspec.serve.routes.answers import OllamaChat, OllamaError, OllamaGenerated
+from localspec.serve.routes.answer_types import OllamaChat, OllamaError, OllamaGenerated
 from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama_answer import (
     MEDIA_TYPE,

@@ -19,13 +19,13 @@ from localspec.grammar.reply_parts import (
     merged,
 )
 from localspec.grammar.reply_reader import ReplyReader
-from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import dumps_in_steps
 from localspec.serve.replies.answer_fields import REASONS, measurements, own, tokens_of
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.requests.offered_tools import OfferedTools
-from localspec.serve.routes.replying import Answer, Asked
+from localspec.serve.routes.replying import Asked, SingleAnswer
 
 MEDIA_TYPE = "application/x-ndjson"
 FILLER = b" "
@@ -74,7 +74,7 @@ class OllamaAsked(Asked, frozen=True, kw_only=True):
     """Whether thinking was asked for."""
 
 
-class OllamaAnswer(Answer[OllamaAsked]):
+class OllamaAnswer(SingleAnswer[OllamaAsked]):
     """The answer to one request."""
 
     shape, media_type, filler = OLLAMA, MEDIA_TYPE, FILLER
@@ -91,13 +91,11 @@ class OllamaAnswer(Answer[OllamaAsked]):
     async def _begin(self) -> None:
         self._ready = time.monotonic()
 
-    def _whole(self, found: Replies) -> dict[str, Any]:
-        ((events, reply),) = found
+    def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         text, thinking, calls = self._divided(events)
         return self._head(text, thinking, calls, events) | self._end(events, reply)
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
-        del index  # there is one reply
+    def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         text, thinking, calls = self._divided(events)
         if text or thinking or calls or (self._asked.logprobs and tokens_of(events)):
             yield line(self._head(text, thinking, calls, events) | {"done": False})

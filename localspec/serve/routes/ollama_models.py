@@ -23,7 +23,7 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.http.streamed import StreamedAnswer
 from localspec.serve.requests.ollama import OllamaModelBody, OllamaPullBody
 from localspec.serve.routes import examples
-from localspec.serve.routes.answers import Anything, OllamaError, OllamaModels, OllamaStatus
+from localspec.serve.routes.answer_types import Anything, OllamaError, OllamaModels, OllamaStatus
 from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import FILLER, MEDIA_TYPE, OLLAMA, line, stamp

@@ -17,7 +17,7 @@ from localspec import __version__
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.typed import Fields
-from localspec.serve.routes.answers import Event
+from localspec.serve.routes.answer_types import Event
 from localspec.serve.routes.endpoint import Endpoint, Endpoints, Operation
 
 PATH = "/openapi.json"

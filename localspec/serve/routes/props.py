@@ -17,7 +17,7 @@ from localspec.serve.backend.records import ReplyRecord
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
-from localspec.serve.routes.answers import Anything
+from localspec.serve.routes.answer_types import Anything
 from localspec.serve.routes.endpoint import Endpoints
 
 endpoints = Endpoints()

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from starlette.responses import Response
 
-from localspec.core.events import Finished, Notice, ReplyEvent, Round, Token
+from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.bodies import LARGE, JSONAnswer, elsewhere, while_connected
@@ -128,6 +128,26 @@ class Answer(ABC, Generic[A]):
                 pieces = (piece for one in rounds(events) for piece in self._pieces(index, one))
                 while part := await _gathered(size, pieces):
                     yield part
+
+
+class SingleAnswer(Answer[A]):
+    """The answer to a request that has one reply."""
+
+    @abstractmethod
+    def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
+        """See `Answer._pieces`."""
+
+    @abstractmethod
+    def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
+        """See `Answer._whole`; ``events`` are those of the reply."""
+
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
+        del index
+        return self._reply_pieces(events)
+
+    def _whole(self, found: Replies) -> dict[str, Any]:
+        ((events, reply),) = found
+        return self._whole_reply(events, reply)
 
 
 async def _gathered(size: int, pieces: Iterator[bytes]) -> bytes:

@@ -12,15 +12,15 @@ from starlette.responses import Response
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.grammar.reply_reader import ReplyReader
-from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import ApiError, OpenAIShape
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import measurements, new_id, own
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
-from localspec.serve.routes import answers, examples
+from localspec.serve.routes import answer_types, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, answered
+from localspec.serve.routes.replying import Asked, SingleAnswer, answered
 from localspec.serve.routes.response_items import ResponseItems
 
 PATH = "/v1/responses"
@@ -32,7 +32,7 @@ SHAPE = OpenAIShape("input")
 endpoints = Endpoints()
 
 
-@endpoints.post(*PATHS, answer=answers.ResponseAnswer, stream=True, example=examples.RESPONSE)
+@endpoints.post(*PATHS, answer=answer_types.ResponseAnswer, stream=True, example=examples.RESPONSE)
 async def respond(received: Received[ResponsesBody]) -> Response:
     """A response in OpenAI's newer shape; nothing is stored."""
     return await answered(received, PATH, _read, ResponseAnswer)
@@ -62,7 +62,7 @@ def _read(received: Received[ResponsesBody]) -> ResponseAsked:
     )
 
 
-class ResponseAnswer(Answer[ResponseAsked]):
+class ResponseAnswer(SingleAnswer[ResponseAsked]):
     """The answer."""
 
     shape = SHAPE
@@ -89,14 +89,12 @@ class ResponseAnswer(Answer[ResponseAsked]):
         request = 0 if inside else self._repeated
         return super()._again(index, events) + self._answering.kept + request
 
-    def _whole(self, found: Replies) -> dict[str, Any]:
-        ((events, reply),) = found
+    def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         self._items.feed(events)
         self._items.finish(complete=reply.finish_reason == "stop")
         return self._finished(events, reply)
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
-        del index  # there is one reply
+    def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         return map(self._line, self._events(events))
 
     def failed(self, error: ApiError) -> bytes:

@@ -22,7 +22,7 @@ from localspec.serve.requests.chat_messages import ChatMessages
 from localspec.serve.requests.completion import TokenId
 from localspec.serve.requests.foreign_fields import OF_PROMPTS
 from localspec.serve.requests.generation import made
-from localspec.serve.routes import answers, examples
+from localspec.serve.routes import answer_types, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
 
 _TOKEN_BYTES = 16
@@ -79,7 +79,7 @@ class DetokenizeBody(Body, kw_only=True):
 endpoints = Endpoints()
 
 
-@endpoints.post("/tokenize", answer=answers.Tokens, example=examples.TOKENIZE)
+@endpoints.post("/tokenize", answer=answer_types.Tokens, example=examples.TOKENIZE)
 async def tokenize(received: Received[TokenizeBody]) -> Response:
     """The tokens of a text or conversation."""
     body, service = received.body, received.service
@@ -116,7 +116,7 @@ async def tokenizer_info(service: Service, request: Request) -> Response:
     return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
 
-@endpoints.post("/detokenize", answer=answers.Text, example=examples.DETOKENIZE)
+@endpoints.post("/detokenize", answer=answer_types.Text, example=examples.DETOKENIZE)
 async def detokenize(received: Received[DetokenizeBody]) -> Response:
     """The text of tokens."""
     tokens = received.body.tokens
@@ -125,7 +125,7 @@ async def detokenize(received: Received[DetokenizeBody]) -> Response:
     return JSONAnswer({"content": found.text, "prompt": found.text})
 
 
-@endpoints.post("/apply-template", answer=answers.Prompt, example=examples.TEMPLATE)
+@endpoints.post("/apply-template", answer=answer_types.Prompt, example=examples.TEMPLATE)
 async def apply_template(received: Received[TemplateBody]) -> Response:
     """The prompt of a conversation."""
     body, given = received.body, received.given

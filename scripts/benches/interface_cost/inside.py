@@ -22,7 +22,7 @@ Found = Mapping[str, Any]
 
 async def ready(app: Any) -> None:
     """Wait until a message can be sent."""
-    from tui.session.engine_slot import Phase
+    from tui.session.session_engine import Phase
 
     while app.session.engine.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
         await asyncio.sleep(0.02)

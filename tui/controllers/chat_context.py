@@ -47,7 +47,7 @@ class ChatWidgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChatContext:
     """What the controllers of the chat screen work with."""
 
     screen: Screen[Any]

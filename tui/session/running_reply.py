@@ -21,7 +21,6 @@ from localspec.core.events import (
 )
 from localspec.engine.port import ReplyHandle
 from tui.session.conversation import ChatTurn, How, ReplyRecipe
-from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
 from tui.session.notifications import (
     ConversationChanged,
@@ -32,6 +31,7 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import OpenChat
 from tui.session.pending import PendingReply
+from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunningReply:
     question: ChatTurn | None
     """Its question, where that is new in the conversation."""
     settings: Settings
-    engine: EngineSlot
+    engine: SessionEngine
     tools: RequestTools | None
     """Those that it may call."""
     tell: Callable[[OpenChat, Notification], None]

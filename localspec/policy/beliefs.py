@@ -11,7 +11,7 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
-from localspec.policy.decide import UNDECIDED, Decision, Option
+from localspec.policy.decide import UNDECIDED, Belief, Decided, Decision
 from localspec.policy.gain import Expected, for_each_token, prospect
 from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices, row_factors
 from localspec.policy.reasons import Status
@@ -37,8 +37,8 @@ class Reply:
     """With what drafters have shown in its text."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     chances: float = 0.5
-    """How often it drafts or, among others, could have with success: or those that could draft only
-    together would each be charged as if alone, and none would begin."""
+    """How often it drafts or, among others, could have with success: requests that pay only
+    together would otherwise each be charged for the whole pass."""
     decision: Decision = UNDECIDED
     """The decision of the last round."""
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Reply:
         return known[1]
 
 
-class Options:
+class Beliefs:
     """All drafters of a session: what is believed of them, and when to look again."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Options:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.looks(key, now)[0].begin(now)
+            self.looks(key, now)[0].restart(now)
         return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
@@ -107,73 +107,97 @@ class Options:
     def planned(self, reply: Reply, now: int) -> None:
         """What is looked at in this round, and what is acted on."""
         for c in reply.decision.candidates:
-            probe, trial = self.looks((c.option.source, reply.state.sampling), now)
-            price = self._priced.get(c.option.source)
-            if price is not None and c.decided == "asked":
-                price.used(now)
-                price.begin(now)
+            probe, trial = self.looks((c.belief.source, reply.state.sampling), now)
+            price = self._priced.get(c.belief.source)
+            if price is not None and c.decided is Decided.ASKED:
+                price.settled(now)
             elif price is not None and c.probes:
-                price.look(now)
-            if c.decided == "asked":
-                probe.used(now)
-                trial.used(now)
-                trial.begin(now)
-            elif c.probes and c.option.reads > 1:
-                probe.look(now)
-            if c.option.at_best is not None and c.decided != "trial":
-                trial.later(now)
+                price.done(now)
+            if c.decided is Decided.ASKED:
+                probe.acted_on(now)
+                trial.settled(now)
+            elif c.probes and c.belief.reads > 1:
+                probe.done(now)
+            if c.belief.at_best is not None and c.decided is not Decided.TRIAL:
+                trial.postpone(now)
 
-    def of(self, reply: Reply, factor: float, now: int) -> list[Option]:
+    def of(self, reply: Reply, factor: float, now: int) -> list[Belief]:
         """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
-        found = [self.option(reply, source, factor, now) for source in reply.status.texts]
+        found = [self.belief(reply, source, factor, now) for source in reply.status.texts]
         reply.budget.rejected = min(1.0, max((o.prices.rejected for o in found), default=1.0))
         return found
 
-    def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
+    def belief(self, reply: Reply, source: str, factor: float, now: int) -> Belief:
         """One drafter of a reply, as `of` has them."""
-        prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
-        text, (probe, trial) = reply.status.texts[source], self.looks(key, now)
-        breadth = self._breadth(source, text) if source in self._branching else 1
+        prices, copies = self.prices, source in self.copies
+        breadth = 1
+        if source in self._branching:
+            breadth = self._breadth(source, reply.status.texts[source])
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
-        # What copies is asked in any case: that shows what passes cost, once some were seen.
-        trying = not copies or prices.doubtful or not prices.costs.confirmed
-        trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
-        trying = trying and trial.due(now) and self.session.left > 0
-        price = math.inf
-        if not copies and breadth and probe.due(now):
-            price, worth = self._with_luck(key, reply.state.unread, own, prices.requests, now)
+        probe, reads = math.inf, NO_LIMIT
+        if not copies and breadth:
+            probe, reads = self._probe(reply, source, own, now)
+        plain = prices.costs.pass_seconds(1)
+        return Belief(
+            source,
+            expected=partial(reply.expected, source, len(own.costs)),
+            prices=own,
+            copies=copies,
+            answer=prices.costs.token_seconds(source) / plain if copies else 0.0,
+            breadth=breadth,
+            branching=self._branching.get(source, CHAIN),
+            at_best=own.at_best if self._is_trial_due(reply, source, now) else None,
+            probe=probe,
+            reads=reads,
+        )
+
+    def _is_trial_due(self, reply: Reply, source: str, now: int) -> bool:
+        """Whether the drafter may be tried. What copies is asked in any case: that shows what
+        passes cost, once some were seen.
+        """
+        if not self.prices.doubtful:
+            measured = source in self.copies and self.prices.costs.confirmed
+            if measured or self._is_early(reply):
+                return False
+        trial = self.looks((source, reply.state.sampling), now)[1]
+        return trial.is_due(now) and self.session.left > 0
+
+    def _is_early(self, reply: Reply) -> bool:
+        return reply.budget.emitted < min(TRIAL, self.usual / 4)
+
+    def _probe(self, reply: Reply, source: str, prices: Prices, now: int) -> tuple[float, int]:
+        """What a probe costs the reply, infinite where none is due that is worth it, and most
+        tokens that it reads.
+        """
+        key, price = (source, reply.state.sampling), math.inf
+        probe = self.looks(key, now)[0]
+        if probe.is_due(now):
+            requests = self.prices.requests
+            price, worth = self._at_best_price(key, reply.state.unread, prices, requests, now)
             # Without a draft by another.
             if price > (1 - reply.chances) * self.left(reply.state) * worth:
                 price = math.inf
-                probe.later(now)
-        reads = NO_LIMIT
-        lacks = not copies and breadth and price > reply.budget.spare
-        if lacks and self._prices_token(key, reply, own, now):
-            price, reads = 0.0, 1
-        answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
-        branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
-        expected = partial(reply.expected, source, len(own.costs))
-        return Option(
-            source, expected, own, copies, answer, breadth, branching, at_best, price, reads
-        )
+                probe.postpone(now)
+        if price > reply.budget.spare and self._try_pricing(key, reply, prices, now):
+            return 0.0, 1
+        return price, NO_LIMIT
 
-    def _prices_token(self, key: Key, reply: Reply, prices: Prices, now: int) -> bool:
+    def _try_pricing(self, key: Key, reply: Reply, prices: Prices, now: int) -> bool:
         """Whether to look at what a drafted token costs, by reading one: where drafts may win that
-        price in the reply if they cost nothing, and the session has it.
+        price in the reply if they cost nothing, and the session has it. Else it is postponed.
         """
         look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL, longest=NO_LIMIT))
-        early = reply.budget.emitted < min(TRIAL, self.usual / 4)
-        if early or reply.state.unread < 2 or not look.due(now):
+        if self._is_early(reply) or reply.state.unread < 2 or not look.is_due(now):
             return False
         if prices.cost > look.chance * self.session.left:
             return False
         worth = prospect(self.drafter(key), prices.free, (DOUBT,))
         if prices.cost <= self.left(reply.state) * worth:
             return True
-        look.later(now)
+        look.postpone(now)
         return False
 
-    def _with_luck(
+    def _at_best_price(
         self, key: Key, unread: int, prices: Prices, requests: int, now: int
     ) -> tuple[float, float]:
         """The price of reading what was missed, as low as it may well be, and what the drafter may
@@ -199,11 +223,11 @@ class Options:
         found = max((b for b in (2, 3, 4) if curve[min(b * 4, deepest)] <= limit), default=1)
         return found if found >= branching.least else 0
 
-    def worth_reading(
+    def pay_for_reading(
         self, state: RequestState, source: str, reply: Reply | None, now: int
     ) -> bool:
         """Whether a drafter should read what it has not read: it is expected to win as much in the
-        rest of the reply; or would with luck, if none runs yet and the session can pay.
+        rest of the reply; or may, if none runs yet and the session can pay, which it then does.
         """
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
@@ -213,7 +237,7 @@ class Options:
             return price <= tokens * for_each_token(gain)
         if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True
-        price, worth = self._with_luck(key, state.unread, prices, n, now)
+        price, worth = self._at_best_price(key, state.unread, prices, n, now)
         if price > min(self.session.left, tokens * worth):
             return False
         self.session.spend(price)

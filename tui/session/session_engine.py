@@ -54,7 +54,7 @@ class _Tokenizes(Protocol):
     async def tokenize(self, request: ReplyRequest) -> Tokenized: ...
 
 
-class EngineSlot:
+class SessionEngine:
     """Opens an engine, replaces it, and tracks its phase."""
 
     def __init__(
