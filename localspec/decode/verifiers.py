@@ -45,8 +45,8 @@ class Verifier(Protocol):
 
     @property
     def reuses_noise(self) -> bool:
-        """Whether it stays exact for drafts that know of the noise that judges them, as the reply to
-        an earlier request with the same seed does.
+        """Whether it stays exact for drafts that depend on the noise that judges them, as the reply
+        to an earlier request with the same seed does.
         """
         ...
 

@@ -25,6 +25,8 @@ from localspec.prefix_cache.states import Conversation
 
 _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
+_REPLY = "A reply."
+"""Stands for any."""
 
 
 class PromptBuilder:
@@ -52,7 +54,28 @@ class PromptBuilder:
                 split=quoting.tokens,
             ),
             lambda text: pictures.tokens(text, bos=False, split=rest),
+            self._ends_turn,
         )
+
+    def _ends_turn(self, text: str, at: int) -> bool:
+        """Whether a turn of a rendered text may end at a place."""
+        space = self._space_behind
+        if at == len(text) or space is None:
+            return True
+        return text.startswith(space, at) and self._quoting.control_at(text, at + len(space))
+
+    @functools.cached_property
+    def _space_behind(self) -> str | None:
+        """What the template has between a reply and the control token that ends it; None where it
+        ends replies in another way.
+        """
+        said = (Message("user", "."), Message("assistant", _REPLY), Message("user", "."))
+        try:
+            _, found, rest = self._template.render(said).partition(_REPLY)
+        except UsageError:
+            return None
+        space = rest[: len(rest) - len(rest.lstrip())]
+        return space if found and self._quoting.control_at(rest, len(space)) else None
 
     @functools.cached_property
     def _begins_spaced(self) -> bool:

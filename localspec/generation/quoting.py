@@ -76,6 +76,10 @@ class Quoting:
                 at = end
                 time.sleep(0)
 
+    def control_at(self, text: str, at: int) -> bool:
+        """Whether a control token of the template stands there in a rendered text."""
+        return self._controls is not None and self._controls.match(text, at) is not None
+
     def tokens(self, text: str, *, bos: bool) -> list[int]:
         """The tokens of a rendered text: control tokens where the template put them alone.
 

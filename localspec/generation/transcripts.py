@@ -7,6 +7,14 @@ from array import array
 from collections.abc import Callable, Sequence
 
 Tokenize = Callable[[str], list[int]]
+EndsTurn = Callable[[str, int], bool]
+"""Whether a turn of a text may end at a place."""
+
+
+def _anywhere(text: str, at: int) -> bool:
+    del text, at
+    return True
+
 
 _TEXTS = 64
 """Texts of one owner whose tokens are kept: the turns of a few chats and their branches."""
@@ -21,12 +29,16 @@ class Transcript:
 
     A reply is not tokenized again when the next turn quotes it: another split of the same text
     would throw away the KV cache from there on, and would not be what the model wrote. A turn that
-    is asked again gets the same tokens again.
+    is asked again gets the same tokens again. A beginning that ends within a turn of the text, even
+    within a word, is not quoted: such a turn was written by somebody else.
     """
 
-    def __init__(self, tokenize_start: Tokenize, tokenize_rest: Tokenize) -> None:
+    def __init__(
+        self, tokenize_start: Tokenize, tokenize_rest: Tokenize, ends_turn: EndsTurn = _anywhere
+    ) -> None:
         """Tokenizers for the start of a text (adding bos where wanted) and for what follows."""
         self._start, self._rest = tokenize_start, tokenize_rest
+        self._ends_turn = ends_turn
         self._seen: dict[str, array[int]] = {}
         """By text; what was remembered last comes last."""
         self._lock = threading.Lock()
@@ -36,7 +48,8 @@ class Transcript:
     def encode(self, text: str) -> list[int]:
         """Tokens of a prompt. Callable from any thread, as are the others."""
         with self._lock:
-            known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
+            begins = sorted((t for t in self._seen if text.startswith(t)), key=len, reverse=True)
+            known = next((t for t in begins if self._ends_turn(text, len(t))), "")
             tokens = self._seen.get(known)
         if tokens is None:
             return self._start(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,40 @@ def test_the_next_turn_begins_with_the_same_tokens(model: Model) -> None:
         builder, Message("user", FORGED), Message("assistant", "a reply"), Message("user", "<s>")
     )
     assert later[: len(asked.tokens) + len(said)] == [*asked.tokens, *said]
+
+
+def test_a_turn_that_begins_like_an_earlier_reply_has_the_tokens_that_it_has_without_it(
+    model: Model,
+) -> None:
+    told = (Message("user", "hi"), Message("assistant", "a replying bird"), Message("user", "more"))
+    alone = prompt(PromptBuilder(model, 4096), *told)
+    builder = PromptBuilder(model, 4096)
+    asked = builder.chat(ReplyRequest(told[:1]))
+    said = (7, 8, 9)  # cut by max_tokens, as "a reply"
+    builder.remember(asked, _reply(said))
+    assert prompt(builder, *told) == alone
+    quoted = prompt(builder, told[0], Message("assistant", "a reply"), told[2])
+    assert quoted[: len(asked.tokens) + len(said)] == [*asked.tokens, *said]
+
+
+@pytest.mark.parametrize(
+    ("template", "quotes"),
+    [("{m}<|im_end|>", False), ("{m} <|im_end|>", False), ("{m}\n### ", True)],
+)
+def test_templates_without_a_control_token_behind_replies_quote_any_beginning(
+    tmp_path: Path, template: str, quotes: bool
+) -> None:
+    said = template.replace("{m}", "{{ m.content }}")
+    turns = f"{{% for m in messages %}}<|im_start|>{said}{{% endfor %}}<|im_start|>"
+    path = gguf_tools.write_llama(tmp_path / "m.gguf", template=turns)
+    with contextlib.closing(Model(path)) as model:
+        builder = PromptBuilder(model, 4096)
+        asked = builder.chat(ReplyRequest((Message("user", "hi"),)))
+        builder.remember(asked, _reply((7, 8, 9)))
+        later = prompt(
+            builder, Message("user", "hi"), Message("assistant", "a replying"), Message("user", ".")
+        )
+        assert (later[len(asked.tokens) : len(asked.tokens) + 3] == [7, 8, 9]) == quotes
 
 
 def test_what_is_shown_as_the_prompt_is_what_was_written(model: Model) -> None:
