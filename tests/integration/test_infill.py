@@ -25,6 +25,7 @@ from localspec.core.target import Work
 from localspec.core.values import Scores
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
+from localspec.serve.backend.model_facts import facts_of
 from localspec.serve.http.settings import ServeSettings
 
 BEFORE = (
@@ -89,6 +90,9 @@ def test_the_tokens_are_those_of_the_file(files: Files, names: str) -> None:
     assert found == [n, n + 1, n + 2]
     assert model.special_ids["fim_sep"] == (n + 5 if names == "usual" else -1)
     model.close()
+    facts = asyncio.run(facts_of(Options(model=str(path))))
+    assert facts is not None
+    assert facts.fills
 
 
 def test_a_model_without_them_is_refused(files: Files) -> None:
@@ -362,6 +366,16 @@ def test_what_llama_vim_sends_is_answered(server: Served) -> None:
     warming = {"n_predict": 0, "samplers": [], "t_max_prompt_ms": 1, "response_fields": [""]}
     assert post(server, **usual | warming).json() == {}
     assert not [notice for notice in server.notes.notices if "/infill" in notice]
+
+
+def test_ollamas_clients_are_told_that_it_fills_gaps(server: Served) -> None:
+    listed = httpx2.get(f"{server.url}/api/tags").json()["models"]
+    can = {
+        one["name"]: httpx2.post(f"{server.url}/api/show", json={"model": one["name"]}).json()
+        for one in listed
+    }
+    assert "insert" in can["coder:latest"]["capabilities"]
+    assert "insert" not in can["demo:latest"]["capabilities"]
 
 
 @pytest.mark.parametrize(

@@ -390,6 +390,8 @@ def test_documents_come_in_the_order_of_their_scores(server: Served) -> None:
         ("/v1/embeddings", {"input": "a", "dimensions": 0}, "dimensions"),
         ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "encoding_format"),
         ("/v1/embeddings", {"input": "a", "model": "target"}, "gives no embeddings here"),
+        ("/v1/embeddings", {"input": "a", "model": "reranker"}, "gives no embeddings here"),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "model": "bert"}, "ranks no documents"),
         ("/v1/rerank", {"query": "a", "documents": []}, "documents"),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query"),
         ("/v1/rerank", {"query": "a", "documents": ["a"], "top_n": 0}, "top_n"),
@@ -403,6 +405,38 @@ def test_bad_input_is_400_in_one_line(
     assert said in answer.json()["error"]["message"]
     assert str(Path.cwd()) not in answer.text
     assert ".gguf" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, {"input": "a"}) for path in ("/v1/embeddings", "/api/embed")),
+        ("/embedding", {"content": "a"}),
+        ("/api/embeddings", {"prompt": "a"}),
+        ("/v1/rerank", {"query": "a", "documents": ["a"]}),
+    ],
+)
+def test_a_name_that_nothing_here_has_is_404(
+    server: Served, path: str, body: dict[str, object]
+) -> None:
+    answer = post(server, path, body | {"model": "text-embedding-3-large"})
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    message = error if "/api/" in path else error["message"]
+    own = "reranker" if "rerank" in path else "bert"
+    assert f"there is no model 'text-embedding-3-large' here; ask {own!r}" in message
+    assert "/api/" in path or error["code"] == "model_not_found"
+
+
+def test_ollama_lists_and_describes_the_model_whose_vectors_it_gives(server: Served) -> None:
+    listed = httpx2.get(f"{server.url}/api/tags").json()["models"]
+    (entry,) = [one for one in listed if one["name"] == "bert:latest"]
+    assert entry["size"] > 10_000
+    for name in ("bert", "bert:latest"):
+        shown = post(server, "/api/show", {"model": name}).json()
+        assert shown["capabilities"] == ["embedding"]
+        assert shown["model_info"]["general.architecture"] == "bert"
+    assert post(server, "/api/show", {"model": "reranker"}).status_code == 404
 
 
 def test_ollamas_paths_have_the_same_vectors(server: Served) -> None:
@@ -448,11 +482,12 @@ def test_both_are_listed_as_models_that_write_no_text(server: Served) -> None:
     assert {"embedding", "rerank"} <= {*tasks.values()}
     for name, task in tasks.items():
         if task is not None:
-            assert httpx2.get(f"{server.url}/v1/models/{name}").json()["id"] == name
-            asked = {"model": name, "prompt": "Hi", "max_tokens": 2}
-            refused = post(server, "/v1/completions", asked)
-            assert refused.status_code == 400
-            assert "writes no text; ask it at /v1/" in refused.json()["error"]["message"]
+            for called in (name, f"{name}:latest"):
+                assert httpx2.get(f"{server.url}/v1/models/{called}").json()["id"] == name
+                asked = {"model": called, "prompt": "Hi", "max_tokens": 2}
+                refused = post(server, "/v1/completions", asked)
+                assert refused.status_code == 400
+                assert "writes no text; ask it at /v1/" in refused.json()["error"]["message"]
 
 
 def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
@@ -466,7 +501,7 @@ def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
     assert post(server, "/api/embed", {"input": "ab"}).status_code == 200
     ranked = {"query": "a", "documents": ["b", "c", "d"]}
     assert post(server, "/v1/rerank", ranked).status_code == 200
-    assert post(server, "/v1/embeddings", {"input": "a", "model": "none"}).status_code == 400
+    assert post(server, "/v1/embeddings", {"input": "a", "model": "none"}).status_code == 404
     more = {name: value - before[name] for name, value in counts().items()}
     assert more['localspec:text_requests_total{task="embedding"}'] == 3
     assert more['localspec:text_requests_failed_total{task="embedding"}'] == 1

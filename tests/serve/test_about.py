@@ -100,6 +100,23 @@ async def test_models_are_listed_in_the_shape_of_the_api_that_the_client_speaks(
     assert (await world.client.get("/v1/models")).json()["object"] == "list"
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("fake:latest", "fake"), ("other", "other"), ("other:latest", "other"), ("no", None)],
+)
+async def test_a_model_is_found_by_every_name_that_requests_may_have(make_world, name, found):
+    world = await make_world(aliases=("other",))
+    described = await world.client.get(f"/v1/models/{name}")
+    asked = await world.client.post(CHAT, json=HI | {"model": name})
+    assert described.status_code == asked.status_code == (404 if found is None else 200)
+    assert described.json().get("id") == found
+
+
+async def test_where_any_name_is_taken_it_means_the_present_model(make_world):
+    world = await make_world(aliases=("*",))
+    assert (await world.client.get("/v1/models/gpt-4o")).json()["id"] == "fake"
+
+
 @pytest.mark.parametrize("path", ["/v1/models/", "//v1//models", "/models/"])
 async def test_needless_slashes_change_nothing(world, path):
     answer = await world.client.get(path)

@@ -194,6 +194,49 @@ async def test_logprobs_have_bytes_and_as_many_alternatives_as_asked(world):
     assert [other["token"] for other in content[0]["top_logprobs"]] == ["t0", "t1"]
 
 
+async def test_a_stream_with_logprobs_begins_with_a_chunk_that_has_none(world):
+    """The openai package for Node appends those of a choice's first chunk to themselves."""
+    asked = HI | {"stream": True, "logprobs": True, "n": 2, "prompt_logprobs": 1}
+    found = chunks((await world.client.post(CHAT, json=asked)).text)
+    for index in (0, 1):
+        mine = [c["choices"][0] for c in found if c["choices"][0]["index"] == index]
+        role, *others = (one for one in mine if one["delta"])
+        assert role["delta"] == {"role": "assistant", "content": ""}
+        assert role["logprobs"] is None
+        assert not any("role" in one["delta"] for one in others)
+        told = [place["token"] for one in others for place in one["logprobs"]["content"]]
+        assert told == list(world.words)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"n_predict": 3}, 3),
+        ({"n_predict": 0}, 0),
+        ({"n_predict": -1}, None),
+        ({"n_predict": 2, "max_tokens": 5}, 2),
+        ({"n_predict": None, "max_tokens": 5}, 5),
+    ],
+)
+async def test_llama_servers_name_of_a_limit_comes_before_openais(world, path, fields, most):
+    answer = await world.client.post(path, json=HI | {"prompt": "Hi"} | fields)
+    assert answer.status_code == 200, answer.text
+    assert world.requests[0].max_tokens == most
+    wanted = len(world.words) if most is None else most
+    assert answer.json()["usage"]["completion_tokens"] == wanted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_llama_vims_request_that_only_has_the_prompt_read_is_answered(world, stream):
+    asked = {"n_predict": 0, "samplers": [], "id_slot": 1, "cache_prompt": True}
+    asked |= {"response_fields": [""], "stream": stream}
+    answer = await world.client.post(CHAT, json=HI | asked)
+    assert answer.status_code == 200, answer.text
+    assert '"finish_reason":"length"' in answer.text
+    assert world.requests[0].max_tokens == 0
+
+
 async def test_token_ids_and_origins_come_on_request(world):
     asked = HI | {"return_token_ids": True, "localspec": {"origins": True}}
     choice = (await world.client.post(CHAT, json=asked)).json()["choices"][0]

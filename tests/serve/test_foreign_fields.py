@@ -79,6 +79,10 @@ CHANGES = {
 """Values of refused fields that would change a reply; of the others, see `changing`."""
 
 
+DECLARED = ((COMPLETIONS, "suffix"), (COMPLETIONS, "n_predict"), (CHAT, "n_predict"))
+"""Refused fields that some paths have: see the tests of those."""
+
+
 def changing(name):
     """A value of a refused field that is not neutral."""
     if name in CHANGES:
@@ -105,8 +109,8 @@ async def test_a_field_works(world, path, name):
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_field_that_would_change_the_reply_is_refused_by_name(world, path, name):
-    if (path, name) == (COMPLETIONS, "suffix"):
-        return  # it is declared there: tests/serve/test_completions_endpoint.py
+    if (path, name) in DECLARED:
+        return
     asked = LEAST[path] | {name: changing(name)}
     answer = await world.client.post(path, json=asked)
     assert answer.status_code == 400
@@ -182,6 +186,34 @@ async def test_a_field_that_would_change_another_answer_is_refused_by_name_too(w
             assert answer.status_code == 200, answer.text
         else:  # no model for it is loaded
             assert answer.json()["error"]["code"] == "not_supported"
+
+
+BEGUN = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "The"}]
+CONTINUED = {"add_generation_prompt": False, "continue_final_message": True}
+"""vLLM's way to have the last message of the assistant continued, which is done anyway."""
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/tokenize", "/apply-template"])
+async def test_the_last_message_is_continued_in_vllms_words_too(world, path):
+    answer = await world.client.post(path, json={"max_tokens": 6, "messages": BEGUN} | CONTINUED)
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        CONTINUED | {"messages": BEGUN[:1]},
+        CONTINUED | {"messages": [*BEGUN, BEGUN[0]]},
+        CONTINUED | {"messages": BEGUN, "add_generation_prompt": 0},
+        {"messages": BEGUN, "add_generation_prompt": False},
+        {"messages": BEGUN, "add_generation_prompt": False, "continue_final_message": False},
+    ],
+)
+async def test_no_other_message_is_continued(world, path, fields):
+    answer = await world.client.post(path, json=fields)
+    assert answer.status_code == 400
+    assert "last message of the assistant is continued" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

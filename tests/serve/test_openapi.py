@@ -166,6 +166,7 @@ BEYOND_SCHEMAS = (
     "the picture is empty",
     "has no place in a raw prompt",
     "stop texts",  # of two fields together
+    "last message of the assistant is continued",
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 

@@ -6,14 +6,16 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from localspec.core.embedded import Embedded
 from localspec.core.errors import UsageError
+from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
+from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
-from localspec.serve.http.errors import bad_request
+from localspec.serve.http.errors import bad_request, no_such_model
 
 _LOAD = {
     "embedding": "nomic-embed-text, bge-m3 or Qwen3-Embedding",
@@ -39,6 +41,8 @@ class Embeddings:
         self._aliases = aliases
         self._reporter = reporter
         self._told = set[str]()
+        self.others: Callable[[str], Awaitable[bool]] = _none
+        """Whether a name is that of a model of the server for replies."""
 
     @property
     def processes(self) -> list[EmbeddingProcess]:
@@ -51,6 +55,13 @@ class Embeddings:
         both = (("embedding", self._embedding), ("rerank", self._reranker))
         return {task: public_name(one.model) for task, one in both if one is not None}
 
+    def vectors_of(self, name: str) -> Options | None:
+        """The options of the embedding model, where that is its name."""
+        own = self._embedding
+        if own is None or untagged(name) not in {own.model, public_name(own.model)}:
+            return None
+        return Options(model=own.model, mmproj="none")
+
     def require_other(self, name: str | None) -> None:
         """Refuse a request for a reply that names one of them.
 
@@ -58,7 +69,7 @@ class Embeddings:
             ApiError: 400, it does.
         """
         for task, own in self.names.items():
-            if name == own:
+            if name is not None and untagged(name) == own:
                 path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
                 said = f"{name} writes no text; ask it at {path}"
                 raise bad_request(said, "model", "not_supported")
@@ -95,17 +106,18 @@ class Embeddings:
         request names, if any; with ``truncate``, what is too long loses its end.
 
         Raises:
-            ApiError: 400, where the server has no embedding model, or the name is another model's.
+            ApiError: 400, where the server has no embedding model, or the name is another model's;
+                404, where it is none's.
             LocalspecError: as `EmbeddingProcess.embed`.
         """
-        process = self._chosen(name, "embedding", self._embedding)
+        process = await self._chosen(name, "embedding", self._embedding)
         found = await process.embed(texts, truncate=truncate)
         self._tell(process)
         return found
 
     async def rank(self, name: str | None, query: str, documents: Sequence[str]) -> Embedded:
         """(n, 1) the scores of documents for a query; otherwise as `embed`."""
-        process = self._chosen(name, "reranker", self._reranker)
+        process = await self._chosen(name, "reranker", self._reranker)
         found = await process.rank(query, documents)
         self._tell(process)
         return found
@@ -117,7 +129,7 @@ class Embeddings:
             self._told.add(notice)
             self._reporter.notice(notice)
 
-    def _chosen(
+    async def _chosen(
         self, name: str | None, kind: str, process: EmbeddingProcess | None
     ) -> EmbeddingProcess:
         if process is None:
@@ -127,11 +139,17 @@ class Embeddings:
                 "model",
                 "not_supported",
             )
-        own = public_name(process.model)
-        if name not in {None, "", own, process.model, *self._aliases} and "*" not in self._aliases:
-            raise bad_request(
-                f"{str(name)[:80]!r} {_DOES[kind]} here; ask {own!r}, or leave the name out",
-                "model",
-                "not_supported",
-            )
-        return process
+        own, aliases = public_name(process.model), self._aliases
+        if not name or "*" in aliases or {name, untagged(name)} & {own, process.model, *aliases}:
+            return process
+        instead, shown = f"ask {own!r}, or leave the name out", name[:80]
+        if untagged(name) in self.names.values() or await self.others(name):
+            said = f"{shown!r} {_DOES[kind]} here; {instead}"
+            raise bad_request(said, "model", "not_supported")
+        raise no_such_model(f"there is no model {shown!r} here; {instead}")
+
+
+async def _none(name: str) -> bool:
+    """There are no other models."""
+    del name
+    return False

@@ -9,16 +9,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
+
+if TYPE_CHECKING:
+    from localspec.models.gguf.header import Header
 
 _MOST = 256
 """Files whose facts are kept."""
 _SCALARS = (str, int, float, bool)
 _LONGEST = 4096
 """Characters of a text of the metadata that is told."""
+_MARKS = {
+    ("fim_pre", "prefix"): "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE>"
+    " <|code_prefix|> <|prefix|>",
+    ("fim_suf", "suffix"): "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF>"
+    " <|code_suffix|> <|suffix|>",
+    ("fim_mid", "middle"): "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID>"
+    " <|code_middle|> <|middle|>",
+}
+"""Keys and names of the tokens before a gap, behind it and in it, as llama-vocab.cpp has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ class ModelFacts:
     """Single values of the header; arrays, such as the vocabulary, are None."""
     thinks: bool
     sees: bool
+    fills: bool
+    """Whether its vocabulary has marks for a text with a gap."""
 
     @property
     def size_name(self) -> str:
@@ -94,7 +108,20 @@ def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFact
         metadata={key: _told(value) for key, value in header.metadata.items()},
         thinks=bool(markers(header.template)),
         sees=sees,
+        fills=_fills(header),
     )
+
+
+def _fills(header: Header) -> bool:
+    """As llama.cpp finds the marks: by keys of the file, else by their usual names."""
+    n, tokens = header.n_vocab, frozenset(header.tokens)
+
+    def has(keys: tuple[str, ...], names: str) -> bool:
+        ids = [header.integer(f"tokenizer.ggml.{key}_token_id") for key in keys]
+        usual = (name.encode() for name in names.split())
+        return any(i is not None and 0 <= i < n for i in ids) or not tokens.isdisjoint(usual)
+
+    return all(has(keys, names) for keys, names in _MARKS.items())
 
 
 def _told(value: object) -> Any:

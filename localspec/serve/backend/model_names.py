@@ -7,7 +7,6 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError, UsageError
@@ -15,7 +14,7 @@ from localspec.core.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.public_name import public_name
-from localspec.serve.http.errors import ApiError, bad_request
+from localspec.serve.http.errors import bad_request, no_such_model
 from localspec.serve.http.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -77,14 +76,14 @@ class ModelNames:
             return found
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
         shown = name if len(name) <= 80 else f"{name[:80]}..."
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
+        raise no_such_model(
             f"there is no model {shown!r} here; there are: {known}. Start the server with --alias "
-            "NAME to accept another name",
-            kind="invalid_request_error",
-            param="model",
-            code="model_not_found",
+            "NAME to accept another name"
         )
+
+    async def known(self, name: str) -> bool:
+        """Whether a name is that of a model or of an adapter; "*" makes none known."""
+        return (await self._known(name) or await self._adapted(name)) is not None
 
     async def adapter(self, name: str | None) -> ServedAdapter | None:
         """The adapter that a name means; None where it means a model, or nothing."""

@@ -65,6 +65,7 @@ class Service:
         self._media = MediaPlaces(settings.media)
         self.adapters = ServedAdapters(slot, settings.lora_folders)
         self.models = ModelNames(settings, slot, self.adapters)
+        self.embeddings.others = self.models.known
         self.downloads = Downloads(settings, slot, self.models, reporter)
         self.metrics = Metrics()
         self.tracing = Tracing()

@@ -113,6 +113,17 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 
+def no_such_model(message: str) -> ApiError:
+    """The error for a name that no model of the server has."""
+    return ApiError(
+        HTTPStatus.NOT_FOUND,
+        message,
+        kind="invalid_request_error",
+        param="model",
+        code="model_not_found",
+    )
+
+
 def too_long(message: str) -> ApiError:
     """The error for a prompt that the context has no room for."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, code="context_length_exceeded", of_prompt=True)

@@ -12,7 +12,7 @@ unless its value is the one that changes nothing; another one is named in a noti
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -42,15 +42,20 @@ class Foreign(Struct, frozen=True):
     """What to do about it, after "NAME is not supported: "."""
     neutral: tuple[Any, ...] = ()
     """Values that change nothing, besides null."""
+    at_times: tuple[Any, ...] = ()
+    """Further ones that change nothing in the objects that are `so`."""
+    so: Callable[[Mapping[str, Any]], bool] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the values that are taken."""
-        return {"enum": [None, *self.neutral], "description": f"not supported: {self.instead}"}
+        values = [None, *self.neutral, *self.at_times]
+        return {"enum": values, "description": f"not supported: {self.instead}"}
 
-    def takes(self, value: object) -> bool:
-        """Whether a value changes nothing."""
-        return value is None or any(_same(value, one) for one in self.neutral)
+    def takes(self, value: object, given: Mapping[str, Any]) -> bool:
+        """Whether a value changes nothing in the object ``given``."""
+        values = self.neutral + (self.at_times if self.so is not None and self.so(given) else ())
+        return value is None or any(_same(value, one) for one in values)
 
 
 def _same(one: object, other: object) -> bool:
@@ -108,7 +113,7 @@ class Body(Fields, kw_only=True):
         for place, names, one in _objects(type(self), given):
             for name in one:
                 found = names.refused.get(name)
-                if found is not None and not found.takes(one[name]):
+                if found is not None and not found.takes(one[name], one):
                     where = inside(place, name)
                     raise bad_request(f"{where} is not supported: {found.instead}", where)
 

@@ -60,7 +60,7 @@ class CompletionBody(ChoicesBody, kw_only=True):
             ApiError: one is invalid.
         """
         most = _DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
-        request = self.reply_fields(settings, max_tokens=None if most == -1 else most)
+        request = self.reply_fields(settings, max_tokens=most)
         request["logprobs"] = self.logprobs
         if self.echo and self.logprobs is not None:
             request["prompt_logprobs"] = max(self.logprobs, self.prompt_logprobs or 0)

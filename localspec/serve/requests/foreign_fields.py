@@ -6,6 +6,9 @@ A field that a request declares by itself counts as declared, whatever stands he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from localspec.serve.http.typed import Foreign
 
 _SAMPLER = "localspec has no such sampler; leave it out"
@@ -21,6 +24,17 @@ _LENGTH = "vectors have the length 1"
 _SCORES = "scores are the model's own"
 _INFILL = "use /infill, or suffix in /v1/completions, for text at a cursor"
 
+
+def _continues(given: Mapping[str, Any]) -> bool:
+    """Whether a request asks, as vLLM has it, that its last message be continued, and that is one
+    of the assistant.
+    """
+    messages = given.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    said = isinstance(last, dict) and last.get("role") == "assistant"
+    return said and given.get("continue_final_message") is True
+
+
 REFUSED: dict[str, Foreign] = {
     # vLLM
     "ignore_eos": Foreign("give the end tokens a logit_bias of -100 instead", (False,)),
@@ -30,7 +44,7 @@ REFUSED: dict[str, Foreign] = {
     "allowed_token_ids": Foreign("use a grammar, or logit_bias", ([],)),
     "truncate_prompt_tokens": Foreign("shorten the prompt; /tokenize counts its tokens"),
     "include_stop_str_in_output": Foreign("append the stop text yourself", (False,)),
-    "add_generation_prompt": Foreign(_CONTINUED, (True,)),
+    "add_generation_prompt": Foreign(_CONTINUED, (True,), (False,), _continues),
     "chat_template": Foreign(_TEMPLATE, ("",)),
     "documents": Foreign("put the documents into a message", ([],)),
     "use_beam_search": Foreign("localspec samples, with drafts; leave it out", (False,)),
@@ -52,7 +66,6 @@ REFUSED: dict[str, Foreign] = {
     "t_max_predict_ms": Foreign(_TIME, (0, -1)),
     "t_max_prompt_ms": Foreign(_TIME, (0, -1)),
     "n_indent": Foreign(_INFILL, (0,)),
-    "response_fields": Foreign("answers have all fields", ([],)),
     "return_tokens": Foreign("use return_token_ids", (False,)),
     "image_data": Foreign("put pictures into messages as data URIs", ([],)),
     "multimodal_data": Foreign("put pictures into messages as data URIs", ([],)),
@@ -88,7 +101,7 @@ OF_PROMPTS: dict[str, Foreign] = {
             *("functions", "image_data", "multimodal_data", "think", "images"),
         )
     },
-    "continue_final_message": Foreign(_CONTINUED, (False,)),
+    "continue_final_message": Foreign(_CONTINUED, (False,), (True,), _continues),
 }
 """Fields that would change a prompt that is asked for as text or tokens."""
 
@@ -117,6 +130,7 @@ WITHOUT_EFFECT: tuple[str, ...] = (
     *("prompt_cache_key", "prompt_cache_retention"),
     # llama-server
     *("cache_prompt", "timings_per_token", "id_slot", "n_keep", "n_discard", "n_cache_reuse"),
+    "response_fields",
     *("speculative.n_max", "speculative.n_min", "speculative.p_min"),
     # vLLM
     *("spaces_between_special_tokens", "priority", "request_id", "guided_decoding_backend"),

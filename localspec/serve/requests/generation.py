@@ -186,6 +186,7 @@ class StreamOptions(Fields):
     continuous_usage_stats: Annotated[bool, _CONTINUOUS] | None = None
 
 
+_PREDICT = "most tokens of the reply, before max_tokens; -1 is no limit, 0 reads the prompt"
 _CHOICES = Meta(ge=1, extra_json_schema={"maximum": Limits().choices})
 
 
@@ -194,6 +195,7 @@ class ChoicesBody(GenerationBody):
 
     n: Annotated[int, _CHOICES] | None = None
     best_of: Annotated[int, _CHOICES] | None = None
+    n_predict: Annotated[int, Meta(ge=-1, description=_PREDICT)] | None = None  # llama-server's
     stream_options: StreamOptions | None = None
     prompt_logprobs: Alternatives | None = None
     return_token_ids: bool | None = None
@@ -201,7 +203,8 @@ class ChoicesBody(GenerationBody):
 
     def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
         """The fields of a `ReplyRequest` that this gives, as `GenerationBody.reply_fields`."""
-        fields = super().reply_fields(settings, max_tokens=max_tokens)
+        most = max_tokens if self.n_predict is None else self.n_predict
+        fields = super().reply_fields(settings, max_tokens=None if most == -1 else most)
         return fields | {"prompt_logprobs": self.prompt_logprobs}
 
     def choices(self, settings: ServeSettings) -> int:

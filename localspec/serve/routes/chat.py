@@ -122,6 +122,10 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
         tokens = tokens_of(events)
         delta = Delta.of(self._readers[index].parts(events))
         if delta or (tokens and (self._asked.logprobs or extras.token_ids or extras.origins)):
+            if self._asked.logprobs and index not in self._begun:
+                # openai for Node appends the log-probabilities of a first chunk to themselves.
+                self._begun.add(index)
+                found.append(self._chunk(index, {"delta": {"role": "assistant", "content": ""}}))
             found.append(self._text_chunk(index, delta, tokens))
         return found
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from localspec import __version__
 from localspec.core.events import ModelInfo
-from localspec.serve.backend.model_names import ListedModel
+from localspec.serve.backend.model_names import ListedModel, untagged
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
@@ -49,15 +49,16 @@ async def models(service: Service, request: Request) -> Response:
 async def model(service: Service, request: Request) -> Response:
     """One model."""
     name = request.path_params["name"]
-    for one in await service.models.listed():
-        if one.name == name:
-            entry = _anthropic if _ANTHROPIC in request.headers else _entry
-            return JSONAnswer(entry(service, one))
-    for found in _of_texts(service):
-        if found["id"] == name:
-            return JSONAnswer(found)
-    await service.models.options(name)
-    raise ApiError(HTTPStatus.NOT_FOUND, "there is no such model", code="model_not_found")
+    names, listed = {name, untagged(name)}, await service.models.listed()
+    one = next((one for one in listed if one.name in names), None)
+    if one is None:
+        for found in _of_texts(service):
+            if found["id"] in names:
+                return JSONAnswer(found)
+        meant = service.models.called(await service.models.options(name))
+        one = ListedModel(meant, loaded=meant in service.slot.loaded)
+    entry = _anthropic if _ANTHROPIC in request.headers else _entry
+    return JSONAnswer(entry(service, one))
 
 
 @endpoints.get("/health", "/v1/health", "/readyz")

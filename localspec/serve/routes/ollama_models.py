@@ -40,8 +40,10 @@ async def tags(service: Service, request: Request) -> Response:
     """The models, as Ollama lists them."""
     del request
     listed = await service.models.listed()
-    found = [_entry(model.name, await _facts_of(service, model.name)) for model in listed]
-    return JSONAnswer({"models": found})
+    names = [model.name for model in listed]
+    if "embedding" in service.embeddings.names:
+        names.append(service.embeddings.names["embedding"])
+    return JSONAnswer({"models": [_entry(name, await _facts_of(service, name)) for name in names]})
 
 
 @endpoints.get(f"{PREFIX}/ps", answer=OllamaModels)
@@ -74,7 +76,7 @@ async def version(service: Service, request: Request) -> Response:
 async def show(received: Received[OllamaModelBody]) -> Response:
     """One model, as Ollama describes it."""
     name, service = received.body.wanted, received.service
-    await service.models.options(name)
+    vectors = service.embeddings.vectors_of(name) is not None
     facts = await _facts_of(service, name)
     if facts is None:
         raise ApiError(HTTPStatus.NOT_FOUND, "the files of this model cannot be read")
@@ -88,7 +90,7 @@ async def show(received: Received[OllamaModelBody]) -> Response:
             "model_info": dict(facts.metadata)
             | {"general.parameter_count": facts.parameters}
             | {"general.architecture": facts.family},
-            "capabilities": _capabilities(facts),
+            "capabilities": ["embedding"] if vectors else _capabilities(facts),
             "modified_at": stamp(facts.modified),
         }
     )
@@ -143,7 +145,8 @@ async def _last(messages: AsyncIterator[Progress]) -> Progress:
 
 
 async def _facts_of(service: Service, name: str) -> ModelFacts | None:
-    return await facts_of(await service.models.options(name) or service.slot.options)
+    options = service.embeddings.vectors_of(name) or await service.models.options(name)
+    return await facts_of(options or service.slot.options)
 
 
 def _entry(name: str, facts: ModelFacts | None) -> dict[str, Any]:
@@ -173,6 +176,8 @@ def _details(facts: ModelFacts | None) -> dict[str, Any]:
 def _capabilities(facts: ModelFacts) -> list[str]:
     """Tools need no template of a special kind: their calls follow a grammar."""
     found = ["completion"]
+    if facts.fills:
+        found.append("insert")
     if facts.template:
         found.append("tools")
     if facts.sees:
