@@ -79,7 +79,7 @@ class Generation:
         """Whether a drafter is to read the prompt once drafts are resumed."""
 
     @property
-    def undrafted(self) -> int:
+    def drafter_unread(self) -> int:
         """Tokens that the drafter has still to read before it can draft."""
         return self.drafter.unread(self.seq, self.tokens)
 

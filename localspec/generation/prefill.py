@@ -34,7 +34,7 @@ _PATIENCE_S = 60.0
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
 _BETWEEN_S = 0.2
-"""Seconds that are read between two rounds for who looks at a place of an earlier reply."""
+"""Seconds that are read between two rounds when `Runtime.examine` reads."""
 
 
 class Prefill:
@@ -110,7 +110,7 @@ class Prefill:
             self._target.read_along(seq, prompt[at:end])
             self.sync(generation)
             self._prefix_cache.has_read(seq, prompt[at:end], None)
-            generation.postpone_drafts(drafter_reads=drafts and generation.undrafted > _BEHIND)
+            generation.postpone_drafts(drafter_reads=drafts and generation.drafter_unread > _BEHIND)
             generation.start_decoding(reads_along=end - at)
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
@@ -133,7 +133,7 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        much = drafts and generation.undrafted > _BEHIND
+        much = drafts and generation.drafter_unread > _BEHIND
         if generation.typed or much:
             generation.postpone_drafts(drafter_reads=much)
         elif drafts:
@@ -204,9 +204,9 @@ class Prefill:
         if not generation.drafter_reads:
             generation.resume_drafts()
             return
-        unread = generation.undrafted
+        unread = generation.drafter_unread
         self._read_on(generation, unread if batch == 1 else self._part(unread))
-        left = generation.undrafted
+        left = generation.drafter_unread
         if left <= _BEHIND or left >= unread:  # or what is left cannot be read
             generation.resume_drafts()
 
@@ -217,19 +217,19 @@ class Prefill:
     @staticmethod
     def _read_on(generation: Generation, part: int) -> None:
         tokens = generation.tokens
-        upto = len(tokens) - 1 - generation.undrafted + part
+        upto = len(tokens) - 1 - generation.drafter_unread + part
         generation.drafter.catch_up(generation.seq, tokens, media_rows.after(tokens, upto))
 
     @staticmethod
     def _expects_drafts(generation: Generation, batch: int) -> bool:
-        state = generation.request.state(unread=generation.undrafted, batch=batch)
+        state = generation.request.state(unread=generation.drafter_unread, batch=batch)
         return generation.policy.expects_drafts(state)
 
     def catch_up(self, generation: Generation, batch: int) -> None:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
-        unread = generation.undrafted
+        unread = generation.drafter_unread
         if unread > _BEHIND and self._expects_drafts(generation, batch):
             self._read_on(generation, self._part(unread))
 

@@ -66,7 +66,7 @@ class RunningReplies:
         self._reported: set[str] = set()
         self.deliveries = Deliveries(pair.target)
         self.phases = Phases()
-        """What took longest beside passes; whoever measures reads it."""
+        """Longest time of each phase outside passes, for the fault search."""
 
     def free(self) -> list[int]:
         """Sequences that no reply uses."""
@@ -222,7 +222,7 @@ class RunningReplies:
                 continue
             delivery = Delivery(running, result, notices, ended, alone)
             if request.error is not None:  # after these tokens
-                self.deliveries.late(delivery)
+                self.deliveries.put_off(delivery)
                 self._fail(running, request.error)
             elif request.finish is None:
                 going_on.append(delivery)

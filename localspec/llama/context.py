@@ -108,8 +108,8 @@ class Context(Sequences):
         self._submitting, self._submitted = 0.0, 0.0
         """Seconds of the last `llama_decode`, and when it returned."""
         self.overlaps = False
-        """Whether most of the last pass with rows was still to be computed then. It is measured,
-        since it differs by backend and by the places of layers.
+        """Whether most of the last pass with rows was still to be computed when `llama_decode`
+        returned. It is measured, since it differs by backend and by the places of layers.
         """
         self._blend = model.adapters.usual
         self.meanwhile: Callable[[], None] | None = None

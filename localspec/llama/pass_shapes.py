@@ -156,7 +156,7 @@ class PassShapes:
         """
         context, spare = self._context, self._context.least_rows - 1
         rows = sum(self._needed(work).values())
-        outputs = rows if spare else sum(1 + len(w.draft) for w in work)  # a lone row has company
+        outputs = rows if spare else sum(1 + len(w.draft) for w in work)  # strict mode adds a row
         if rows > context.n_batch or outputs > context.outputs:
             return False
         if not spare or len(work) == 1:

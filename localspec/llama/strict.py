@@ -101,11 +101,11 @@ class StrictContext(Context):
             max(0, self.least_rows - len(tokens) - more)
             for (_, tokens, _), more in zip(work, asked, strict=True)
         ]
-        lonely = self._lonely(work)
+        too_few = self._too_few_outputs(work)
         filled: list[tuple[int, Tokens, int, int]] = []
         for (seq, tokens, n), more, own in zip(work, asked, added, strict=True):
             fillers = more + own
-            if seq in lonely:
+            if seq in too_few:
                 filled.append((seq, [*tokens, *[_FILLER] * fillers], n + fillers, 0))
             else:
                 filled.append((seq, tokens, n, fillers))
@@ -119,7 +119,7 @@ class StrictContext(Context):
                 self.truncate(seq, self._lengths[seq] - own)
         return [found[:n] for found, (_, _, n) in zip(rows, work, strict=True)]
 
-    def _lonely(self, work: Sequence[tuple[int, Tokens, int]]) -> set[int]:
+    def _too_few_outputs(self, work: Sequence[tuple[int, Tokens, int]]) -> set[int]:
         """Sequences with outputs, but too few in the part of the pass that computes them: where an
         id is missing between sequences, llama.cpp computes those on either side apart.
         """

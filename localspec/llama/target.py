@@ -22,7 +22,7 @@ from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.target_sequences import TargetSequences
-from localspec.llama.team import disband
+from localspec.llama.team import end_threads
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -169,7 +169,7 @@ class LlamaTarget(TargetSequences):
 
     def idle(self) -> None:
         """End the threads that wait for a pass."""
-        disband()
+        end_threads()
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """See `ServingTarget`."""

@@ -24,7 +24,7 @@ def team(threads: int) -> Team | None:
     return Team(parallel, threads) if parallel is not None and threads > 1 else None
 
 
-def disband() -> None:
+def end_threads() -> None:
     """End the threads that wait for this thread's next pass, which starts them again.
 
     OpenMP keeps a team for every thread that ever computed. Where the teams of a process are

@@ -151,7 +151,7 @@ def test_the_layer_for_prediction_says_what_pytorch_says(
         np.testing.assert_allclose(found, right, rtol=0, atol=NEAR)
 
 
-@pytest.mark.parametrize("how", [medusa.Computed, medusa.Reckoned])
+@pytest.mark.parametrize("how", [medusa.GgmlMedusa, medusa.NumpyMedusa])
 def test_the_medusa_heads_say_what_pytorch_says(
     recorded: Recorded, wide: Path, opened: list[Context | Model], how: type
 ) -> None:
@@ -160,7 +160,7 @@ def test_the_medusa_heads_say_what_pytorch_says(
     opened += [target, context]
     states = np.stack([final_state(context, recorded.tokens[:n]) for n in recorded.starts])
     made_of = medusa.weights_of(ModelFile(wide / "medusa.gguf"), ModelFile(wide / "target.gguf"))
-    given = {} if how is medusa.Reckoned else {"on_gpu": False, "threads": 1}
+    given = {} if how is medusa.NumpyMedusa else {"on_gpu": False, "threads": 1}
     heads = how(made_of, **given)
     found = heads.guess(states, heads.count).swapaxes(0, 1).copy()
     heads.close()

@@ -15,7 +15,7 @@ from localspec.core.values import Draft, Proposal, no_draft
 from localspec.llama.context import Context
 from localspec.llama.heads import ggml
 from localspec.llama.heads.hidden_states import Features, FinalStates
-from localspec.llama.heads.medusa import Computed, Reckoned, opened, weights_of
+from localspec.llama.heads.medusa import GgmlMedusa, NumpyMedusa, opened, weights_of
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -45,7 +45,7 @@ def test_ggml_and_numpy_agree(
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf", blocks=blocks, own=own, kind=kind)
     made_of = weights_of(ModelFile(file), ModelFile(target_file))
-    by_ggml, by_numpy = Computed(made_of, on_gpu=False, threads=1), Reckoned(made_of)
+    by_ggml, by_numpy = GgmlMedusa(made_of, on_gpu=False, threads=1), NumpyMedusa(made_of)
     assert by_ggml.count == by_numpy.count == 3
     states = np.random.default_rng(1).normal(0, 1, (4, WIDTH)).astype(np.float32)
     for n, heads in ((1, 1), (1, 3), (4, 1), (4, 2)):
@@ -63,11 +63,11 @@ def test_without_the_calls_of_ggml_numpy_computes(
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf")
     assert isinstance(
-        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Computed
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), GgmlMedusa
     )
     monkeypatch.setattr(ggml, "calls", lambda: None)
     assert isinstance(
-        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Reckoned
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), NumpyMedusa
     )
 
 

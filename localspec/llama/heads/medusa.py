@@ -106,7 +106,7 @@ class Medusa(Protocol):
         ...
 
 
-class Reckoned:
+class NumpyMedusa:
     """Heads computed by numpy: where ggml's calls are missing, and to compare with."""
 
     def __init__(self, made_of: MedusaWeights) -> None:
@@ -143,7 +143,7 @@ class _Graph:
     """(heads, n, V); the results fill it one after the other."""
 
 
-class Computed:
+class GgmlMedusa:
     """Heads computed by ggml on one device, their weights as they are in the file."""
 
     def __init__(self, made_of: MedusaWeights, *, on_gpu: bool, threads: int) -> None:
@@ -318,5 +318,5 @@ def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) ->
     made_of = weights_of(head, target)
     if bindings.calls() is None:
         library.logger.warning("the Medusa heads are computed by numpy")
-        return Reckoned(made_of)
-    return Computed(made_of, on_gpu=on_gpu, threads=threads)
+        return NumpyMedusa(made_of)
+    return GgmlMedusa(made_of, on_gpu=on_gpu, threads=threads)
