@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from localspec.core.errors import Interrupted
@@ -184,25 +185,20 @@ class RunningReplies:
                     self._fail(running, error)
             return
         self.phases.run("rounds' ends", lambda: self._deliver(decoding, results))
-        for running in [one for one in self.running if one.postponed]:
+        for running in [one for one in self.running if one.drafts_postponed]:
             if not running.reading:
                 self.deliveries.complete()
-                self._guarded(running, self._resume_drafts)
-
-    def _resume_drafts(self, running: Generation) -> None:
-        self._prefill.resume_drafts(running, len(self.running))
+                batch = len(self.running)
+                self._guarded(running, partial(self._prefill.resume_drafts, batch=batch))
 
     def _catch_up(self) -> None:
         """Now and then, let drafters read a part of what they have missed."""
         self._rounds += 1
         if self._rounds % LOOK == 0:
             for running in [*self.running]:
-                if not running.reading and not running.postponed:
-                    self._guarded(running, self._let_catch_up)
-
-    def _let_catch_up(self, running: Generation) -> None:
-        batch = sum(not other.reading for other in self.running)
-        self._prefill.catch_up(running, batch)
+                if not running.reading and not running.drafts_postponed:
+                    batch = sum(not other.reading for other in self.running)
+                    self._guarded(running, partial(self._prefill.catch_up, batch=batch))
 
     def _deliver(self, decoding: Sequence[Generation], results: Sequence[RoundResult]) -> None:
         """Hand over the events of a round; end the replies that are complete or have failed."""
