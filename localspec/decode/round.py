@@ -131,7 +131,7 @@ def decode_round(
     }
     for r in requests:
         if r.error is not None:
-            forget(r.seq, target, drafter)
+            empty(r.seq, target, drafter)
     return [t for t in results if t.request.seq not in unsound]
 
 
@@ -168,7 +168,7 @@ def _sound(request: Request, target: Target, drafter: Drafter) -> bool:
     return request.error is None
 
 
-def forget(seq: int, target: Target, drafter: Drafter) -> None:
+def empty(seq: int, target: Target, drafter: Drafter) -> None:
     """Empty the caches of a sequence: after a failure they are not trusted."""
     with contextlib.suppress(LocalspecError):
         target.truncate(seq, 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from localspec.core.events import Notice, ReplyEvent
 from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer
+from localspec.decode.round import empty
 from localspec.drafters.base import Committed, Drafter
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
@@ -331,9 +330,7 @@ class Prefill:
         self._target.stop_encoding(seq)
         self.cached.pop(seq, None)
         self._prefix_cache.lost(seq)
-        for empty in (partial(self._target.truncate, seq, 0), partial(self._drafter.close, seq)):
-            with contextlib.suppress(LocalspecError):
-                empty()
+        empty(seq, self._target, self._drafter)
 
     def forget(self, seq: int) -> None:
         """Empty a sequence, so that others may use it."""
