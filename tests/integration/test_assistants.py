@@ -28,7 +28,7 @@ from localspec.core.target import Work
 from localspec.core.values import Proposal, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.drafters.heads.shared_kv import SharedModel
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features, NextStates

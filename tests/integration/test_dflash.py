@@ -22,7 +22,7 @@ from localspec.core.errors import (
 )
 from localspec.core.values import Proposal
 from localspec.drafters.heads.dflash import BlockModel
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.llama.context import Context
 from localspec.llama.heads.dflash import Blocks
 from localspec.llama.heads.hidden_states import Features, LayerInputs

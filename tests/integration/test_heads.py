@@ -33,7 +33,8 @@ from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.llama import experimental, state
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head

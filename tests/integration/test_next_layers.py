@@ -21,7 +21,8 @@ from localspec.core.errors import (
     UnreadyError,
 )
 from localspec.core.values import Proposal
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features, NextStates

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from localspec.core.errors import UnreadyError
 from localspec.core.values import Logits
 from localspec.drafters.heads.head_tokens import HeadTokens, each
-from localspec.drafters.model.chain import ChainDrafter
 
 StateRows = NDArray[np.float32]
 """(tokens, width) hidden states."""
@@ -280,13 +279,3 @@ class HeadModel:
             cached.read = length
         cached.sure = min(cached.sure, length)
         cached.own = {j: state for j, state in cached.own.items() if j < length}
-
-
-class HeadDrafter(ChainDrafter):
-    """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
-
-    reads_forced = False
-
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """Read along while the states of the prompt are stored."""
-        self._read_prompt(seq, tokens, upto)

@@ -11,12 +11,12 @@ from localspec.core.plan import Budget
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal
 from localspec.drafters.base import Ask
 from localspec.drafters.heads.eagle import (
-    HeadDrafter,
     HeadModel,
     HiddenStates,
     PairReader,
     StateRows,
 )
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked

@@ -6,9 +6,9 @@ import numpy as np
 
 from localspec.core.errors import ModelFileError, UnsupportedModelError
 from localspec.drafters.heads.dflash import BlockModel
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter, HeadDrafter
 from localspec.drafters.heads.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.heads.shared_kv import SharedModel
 from localspec.llama.heads.base import Eagle, Head
