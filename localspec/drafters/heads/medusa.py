@@ -20,7 +20,7 @@ import numpy as np
 from localspec.core.errors import UnreadyError
 from localspec.core.values import Distribution, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
@@ -43,7 +43,7 @@ class MedusaHeads(Protocol):
         """Ids that they guess among."""
         ...
 
-    def guess(self, states: StateRows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """(heads, n, V) of the first ``heads`` for (n, width) states, valid until the next call."""
         ...
 

@@ -24,7 +24,7 @@ from localspec.core.errors import (
 from localspec.core.values import Logits
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.heads.tensors import Matrix, Weight, mapped
 from localspec.models.compat import medusa
 from localspec.models.gguf.ggml_types import type_name
@@ -95,7 +95,7 @@ class Medusa(Protocol):
         """Ids that they guess among."""
         ...
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """(heads, n, V) of the first ``heads`` for (n, width) states: a view, overwritten by the
         next call of the same shape.
         """
@@ -116,11 +116,11 @@ class NumpyMedusa:
         self._outputs = [numbers[w.name] for w in made_of.outputs]
         self.count, self.vocabulary = len(self._blocks), made_of.vocabulary
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """See `Medusa`."""
         return np.stack([self._one(states, k) for k in range(heads)])
 
-    def _one(self, y: Rows, k: int) -> Matrix:
+    def _one(self, y: States, k: int) -> Matrix:
         for weight, bias in self._blocks[k]:
             inner = y @ weight.T + bias
             y = y + inner / (1 + np.exp(-inner))
@@ -187,7 +187,7 @@ class GgmlMedusa:
         """The name of the device that computes them."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """See `Medusa`.
 
         Raises:
