@@ -54,7 +54,7 @@ class RunningReplies:
         """``stop`` aborts passes whose requests were all interrupted."""
         self._pair = pair
         self._preparation = preparation
-        self._prefill = prefill
+        self._prefill, self._sequences = prefill, prefill.sequences
         self._prefix_cache = prefix_cache
         self._stop = stop
         self.running: list[Generation] = []
@@ -179,9 +179,9 @@ class RunningReplies:
         except Exception as error:  # noqa: BLE001 - raised to all who read their replies
             for running in decoding:
                 self._fail(running, error)
-            self._prefill.check(self.free())
+            self._sequences.check(self.free())
             for running in [*self.running]:  # their prompts are read
-                if not self._prefill.whole(running.seq):
+                if not self._sequences.whole(running.seq):
                     self._fail(running, error)
             return
         self.phases.run("rounds' ends", lambda: self._deliver(decoding, results))
@@ -265,7 +265,7 @@ class RunningReplies:
         self.running.remove(running)
         if running.finish is None:
             running.interrupt()
-        self._prefill.finish(running)
+        self._sequences.finish(running)
         last = [*events, *self._save_costs()]
         capacity = self._pair.target.capacity
         if running.finish == "length" and len(running.tokens) > capacity:
@@ -275,7 +275,7 @@ class RunningReplies:
             last.append(incomplete(reply.finish_reason, reply.stop_text))
         conversation = self._preparation.remember(running.prepared, reply)
         if running.forgotten:
-            self._prefill.forget(running.seq)
+            self._sequences.forget(running.seq)
         elif conversation is not None:
             self._prefix_cache.describe(running.seq, conversation)
         running.job.interrupt.watch(None)
@@ -298,7 +298,7 @@ class RunningReplies:
         self.deliveries.complete()
         if running in self.running:
             self.running.remove(running)
-        self._prefill.reset(running.seq)
+        self._sequences.reset(running.seq)
         running.job.interrupt.watch(None)
         running.job.fail(error)
 
@@ -325,7 +325,7 @@ class RunningReplies:
             UsageError, ModelFileError: as ``change``.
         """
         for seq in self._pair.target.adapted(path):
-            self._prefill.forget(seq)
+            self._sequences.forget(seq)
         change(path)
 
     def use(self, path: Path) -> bool:
@@ -345,7 +345,7 @@ class RunningReplies:
         earlier requests any more.
         """
         for seq in self.free():
-            self._prefill.forget(seq)
+            self._sequences.forget(seq)
         self._prefix_cache.clear()
         self._pair.drafter.forget_requests()
         self._preparation.forget()
