@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from localspec.core.target import Work
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded, seconds
@@ -166,7 +166,7 @@ class PassShapes:
 
     def forward(
         self,
-        chains: Sequence[tuple[int, list[int], int]],
+        chains: Sequence[Extension],
         padding: Sequence[int],
         idle: Mapping[int, int],
         *,
@@ -195,7 +195,7 @@ class PassShapes:
 
     def _timed(
         self,
-        chains: Sequence[tuple[int, list[int], int]],
+        chains: Sequence[Extension],
         padding: Sequence[int],
         *,
         states: bool,

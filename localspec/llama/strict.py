@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.limits import LEAST_ROWS
@@ -87,7 +87,7 @@ class StrictContext(Context):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),
@@ -119,7 +119,7 @@ class StrictContext(Context):
                 self.truncate(seq, self._lengths[seq] - own)
         return [found[:n] for found, (_, _, n) in zip(rows, work, strict=True)]
 
-    def _too_few_outputs(self, work: Sequence[tuple[int, Tokens, int]]) -> set[int]:
+    def _too_few_outputs(self, work: Sequence[Extension]) -> set[int]:
         """Sequences with outputs, but too few in the part of the pass that computes them: where an
         id is missing between sequences, llama.cpp computes those on either side apart.
         """

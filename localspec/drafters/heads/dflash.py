@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.heads.head_tokens import HeadTokens, each
 
@@ -66,7 +66,7 @@ class BlockModel:
         """Tokens that fit for one sequence."""
         return self._filler.capacity
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.drafters.heads.head_tokens import HeadTokens, each
 
 States = NDArray[np.float32]
@@ -131,7 +131,7 @@ class HeadModel:
         """Tokens that it can guess after what the target has read; None: any."""
         return self._reader.depth
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:
@@ -154,7 +154,7 @@ class HeadModel:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _together(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def _together(self, work: Sequence[Extension]) -> list[Logits]:
         """`extend` in one pass over all sequences; nothing where one of them needs several."""
         steps = [self._step(*item) for item in work]
         total = sum(len(step.tokens) for step in steps if step is not None)

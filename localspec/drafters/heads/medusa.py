@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Distribution, Logits, Proposal
+from localspec.core.values import Distribution, Extension, Logits, Proposal
 from localspec.drafters.base import Ask
 from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.model.chain import ChainDrafter
@@ -105,7 +105,7 @@ class MedusaModel:
         found: Logits = cached.rows[index - cached.base, : self.vocabulary]
         return found
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:

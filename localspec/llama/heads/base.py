@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core.errors import ContextFullError, DecodeError, LocalspecError
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama import experimental
 from localspec.llama.batch import Batch, StopFlag
 from localspec.llama.context import Context
@@ -94,7 +94,7 @@ class Head(Context):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),

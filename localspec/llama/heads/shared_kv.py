@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core.errors import DecodeError
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import States
@@ -87,7 +87,7 @@ class Assistant(Head):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),
