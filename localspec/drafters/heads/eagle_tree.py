@@ -10,12 +10,7 @@ import numpy as np
 from localspec.core.plan import Budget
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import (
-    HeadModel,
-    HiddenStates,
-    PairReader,
-    States,
-)
+from localspec.drafters.heads.eagle import HeadModel, HiddenStates, PairReader, States
 from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.tree import Trees
