@@ -49,6 +49,8 @@ from localspec.loading.loading_thread import load_in_thread
 from localspec.policy import Policy
 from localspec.prefix_cache.files import KvStore
 
+__all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]
+
 
 class Runtime:
     """One loaded pair, answering as many requests at a time as it has sequences; others wait."""
@@ -324,9 +326,6 @@ def _earlier_texts() -> EarlierTexts:
         return EarlierTexts(earlier_texts())
     except ChatsError as error:
         return EarlierTexts(notices=(f"{error}; drafting without earlier chats",))
-
-
-__all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]
 
 
 def open_from_fields(

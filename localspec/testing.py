@@ -15,7 +15,7 @@ from localspec.core.errors import DecodeError, UsageError
 from localspec.core.events import FinishReason
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.target import Work
-from localspec.core.values import Logits, Scores, Tokens
+from localspec.core.values import Extension, Logits, Scores, Tokens
 from localspec.decode.request import StopRule
 from localspec.policy import Policy
 
@@ -205,7 +205,7 @@ class TableModel:
         self.vocabulary = len(table([]))
         self.cache: dict[int, list[int]] = {}
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append, and look up."""
         found = []
         for seq, tokens, rows in work:

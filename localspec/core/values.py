@@ -28,6 +28,8 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 Tokens = Sequence[int]
 """Any sequence of token ids."""
+Extension = tuple[int, Tokens, int]
+"""(sequence, tokens, rows): tokens to append, the last ``rows`` of which each yield logits."""
 
 GRAMMAR = "grammar"
 """Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""

@@ -46,7 +46,7 @@ class StopRule:
 
 NEVER = StopRule()
 MATCH = Match()
-JUDGING = 0.1
+ROWS_MOST_SECONDS = 0.1
 """Seconds of computing that the rows of a draft may take, where samplers look at all of a large
 vocabulary: others wait for them. A first row is computed whatever it takes."""
 
@@ -95,11 +95,11 @@ class Request:
     drafting: DraftRules = ANY_DRAFT
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
-    judging: float = 0.0
+    last_rows_seconds: float = 0.0
     """Seconds of computing that its rows took in the last round."""
     row_seconds: float = 0.0
-    """Seconds of one row, the less of the last two rounds: a moment is no rule."""
-    _rows_judged: int = 0
+    """The smaller of the last two rounds' seconds a row: one may have been interrupted."""
+    _last_rows: int = 0
     finish: FinishReason | None = None
     error: Exception | None = None
     """Why it failed; it is then over, and none of its tokens are cached."""
@@ -156,7 +156,7 @@ class Request:
         left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
         own = left if self.drafting.most is None else min(left, self.drafting.most)
         if self.row_seconds > 0:
-            own = min(own, max(0, int(JUDGING / self.row_seconds) - 1))
+            own = min(own, max(0, int(ROWS_MOST_SECONDS / self.row_seconds) - 1))
         return min(own, target.deepest(batch))
 
     def ask(self, step: DraftStep, target: Target, batch: int) -> Ask:
@@ -203,9 +203,9 @@ class Request:
         """
         p, began = self.rows(draft, scores), time.thread_time()
         judged = self.attempt(partial(self._judged, draft, scores, p))
-        known = self.judging / self._rows_judged if self._rows_judged else math.inf
-        self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
-        self.row_seconds = min(known, self.judging / self._rows_judged)
+        known = self.last_rows_seconds / self._last_rows if self._last_rows else math.inf
+        self.last_rows_seconds, self._last_rows = time.thread_time() - began, max(1, p.computed)
+        self.row_seconds = min(known, self.last_rows_seconds / self._last_rows)
         return judged
 
     def _judged(self, draft: Draft, scores: Scores, p: CachedRows) -> Judged:

@@ -175,11 +175,11 @@ def _end_failed(
             unsound.add(r.seq)
     for r in requests:
         if r.error is not None:
-            forget(r.seq, target, drafter)
+            empty(r.seq, target, drafter)
     return [t for t in results if t.request.seq not in unsound]
 
 
-def forget(seq: int, target: Target, drafter: Drafter) -> None:
+def empty(seq: int, target: Target, drafter: Drafter) -> None:
     """Empty the caches of a sequence: after a failure they are not trusted."""
     with contextlib.suppress(LocalspecError):
         target.truncate(seq, 0)

@@ -59,8 +59,8 @@ class Deliveries:
         if self._late:
             self._target.meanwhile(self.complete)
 
-    def late(self, last: Delivery) -> None:
-        """Hand over the events of a reply's last round with what was put off."""
+    def put_off(self, last: Delivery) -> None:
+        """Put off a reply's last round too: its events follow those before it."""
         self._late.append(last)
 
     def complete(self) -> None:

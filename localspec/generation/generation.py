@@ -23,13 +23,13 @@ from localspec.generation.reply_job import Job
 from localspec.policy import Policy
 from localspec.policy.simple import Plain
 
-FIRST = Plain(
+_READS_FIRST = Plain(
     "the first token is decoded before the draft reads the end of the prompt",
     "the draft reads after the first token",
     state="parked",
 )
 """Plans the first round of replies whose drafter has not read the prompt."""
-TYPED = Plain(
+_TYPED = Plain(
     "the first token is decoded alone, since somebody who types waits for it",
     "the first token is decoded alone",
     state="parked",
@@ -76,11 +76,13 @@ class Generation:
         """Seconds of that round and of its pass, which are the prompt's."""
         self._with_prompt = 0
         """Tokens that it emitted."""
+        self.drafts_postponed = False
+        """Whether rounds are plain until `resume_drafts`."""
         self.drafter_reads = False
-        """Whether a drafter is to read the prompt once drafts are resumed."""
+        """Whether a drafter is to read the prompt before that."""
 
     @property
-    def undrafted(self) -> int:
+    def drafter_unread(self) -> int:
         """Tokens that the drafter has still to read before it can draft."""
         return self.drafter.unread(self.seq, self.tokens)
 
@@ -142,20 +144,15 @@ class Generation:
         """End the reply before its first token."""
         self.request.finish = "length"
 
-    def postpone_drafts(self, *, drafter_reads: bool = True) -> None:
+    def postpone_drafts(self, *, drafter_reads: bool) -> None:
         """The first token comes from a plain round; whether a drafter reads the prompt after it."""
         if not isinstance(self.policy, Plain):
-            self.request.policy = FIRST if drafter_reads else TYPED
-            self.drafter_reads = drafter_reads
-
-    @property
-    def postponed(self) -> bool:
-        """Whether drafts are still postponed."""
-        return self.request.policy is FIRST or self.request.policy is TYPED
+            self.drafts_postponed, self.drafter_reads = True, drafter_reads
+            self.request.policy = _READS_FIRST if drafter_reads else _TYPED
 
     def resume_drafts(self) -> None:
         """Draft for this reply from the next round on."""
-        self.request.policy = self.job.policy
+        self.drafts_postponed, self.request.policy = False, self.job.policy
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""

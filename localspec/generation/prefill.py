@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from localspec.core import media_rows
 from localspec.core.adapter_list import Blend
 from localspec.core.emitted import PromptScored
-from localspec.core.errors import AuditError, LocalspecError, QueueFullError
+from localspec.core.errors import LocalspecError, QueueFullError
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
+from localspec.generation.cached_sequences import CachedSequences
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
 from localspec.policy.decide import BEHIND
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.prefix_cache.states import Restored
 
 _ENCODING_S = 0.4
 """Seconds between two reports of progress while a picture is encoded and nobody else waits."""
@@ -33,7 +31,7 @@ _PATIENCE_S = 60.0
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
 _BETWEEN_S = 0.2
-"""Seconds that are read between two rounds for who looks at a place of an earlier reply."""
+"""Seconds that are read between two rounds when `Runtime.examine` reads."""
 
 
 class Prefill:
@@ -43,8 +41,7 @@ class Prefill:
         self._target = target
         self._drafter = drafter
         self._prefix_cache = prefix_cache
-        self.cached: dict[int, list[int]] = {}
-        """Tokens in the target's KV cache, by sequence."""
+        self.sequences = CachedSequences(target, drafter, prefix_cache)
         self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation, *, waited_for: bool = False) -> list[ReplyEvent]:
@@ -58,11 +55,11 @@ class Prefill:
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
         generation.start_restoring()
         try:
-            restored = self._restore(
+            restored = self.sequences.restore(
                 seq, prepared.reusable, prepared.owner, prepared.blend, waited_for=waited_for
             )
         except LocalspecError:
-            self.reset(seq)
+            self.sequences.reset(seq)
             raise
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
@@ -77,7 +74,7 @@ class Prefill:
 
     def unread(self, generation: Generation) -> int:
         """Tokens of the prompt that are still to be read: all but the last one are."""
-        return len(generation.tokens) - 1 - len(self.cached[generation.seq])
+        return len(generation.tokens) - 1 - len(self.sequences.tokens[generation.seq])
 
     def read(
         self,
@@ -97,7 +94,7 @@ class Prefill:
         """
         target, seq, prompt = self._target, generation.seq, generation.tokens
         drafter = generation.drafter
-        at = len(self.cached[seq])
+        at = len(self.sequences.tokens[seq])
         checkpoints = [end for end in generation.checkpoints if end > at]
         scorer, events = generation.prepared.prompt_scorer, list[ReplyEvent]()
         left = min([len(prompt) - 1, *checkpoints]) - at
@@ -107,9 +104,9 @@ class Prefill:
         alongside = self._along(generation, batch) if end == len(prompt) - 1 else 0
         if at < end <= at + alongside:
             self._target.read_along(seq, prompt[at:end])
-            self.sync(generation)
+            self.sequences.sync(generation)
             self._prefix_cache.has_read(seq, prompt[at:end], None)
-            generation.postpone_drafts(drafter_reads=drafts and generation.undrafted > BEHIND)
+            generation.postpone_drafts(drafter_reads=drafts and generation.drafter_unread > BEHIND)
             generation.start_decoding(reads_along=end - at)
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
@@ -122,7 +119,7 @@ class Prefill:
             if at == end:
                 return [generation.progress(at, encoding=True)]
             seconds = time.perf_counter() - start
-            self.sync(generation)
+            self.sequences.sync(generation)
             drafter.prompt_read(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.read_missed(seq, prompt, end)
@@ -132,7 +129,7 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        much = drafts and generation.undrafted > BEHIND
+        much = drafts and generation.drafter_unread > BEHIND
         if generation.typed or much:
             generation.postpone_drafts(drafter_reads=much)
         elif drafts:
@@ -203,9 +200,9 @@ class Prefill:
         if not generation.drafter_reads:
             generation.resume_drafts()
             return
-        unread = generation.undrafted
+        unread = generation.drafter_unread
         self._read_on(generation, unread if batch == 1 else self._part(unread))
-        left = generation.undrafted
+        left = generation.drafter_unread
         if left <= BEHIND or left >= unread:  # or what is left cannot be read
             generation.resume_drafts()
 
@@ -216,19 +213,19 @@ class Prefill:
     @staticmethod
     def _read_on(generation: Generation, part: int) -> None:
         tokens = generation.tokens
-        upto = len(tokens) - 1 - generation.undrafted + part
+        upto = len(tokens) - 1 - generation.drafter_unread + part
         generation.drafter.read_missed(generation.seq, tokens, media_rows.after(tokens, upto))
 
     @staticmethod
     def _decide_reading(generation: Generation, batch: int) -> bool:
-        state = generation.request.state(unread=generation.undrafted, batch=batch)
+        state = generation.request.state(unread=generation.drafter_unread, batch=batch)
         return generation.policy.decide_reading(state)
 
     def catch_up(self, generation: Generation, batch: int) -> None:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
-        unread = generation.undrafted
+        unread = generation.drafter_unread
         if unread > BEHIND and self._decide_reading(generation, batch):
             self._read_on(generation, self._part(unread))
 
@@ -264,17 +261,17 @@ class Prefill:
         seq = self._prefix_cache.choose(tokens, blend.owner(owner), free)
         row: Logits | None = None
         try:
-            reused = self._restore(seq, tokens, owner, blend, waited_for=waited_for).length
+            reused = self.sequences.restore(seq, tokens, owner, blend, waited_for=waited_for).length
             displaced = media_rows.has_rows(tokens[reused:-1])
             if not displaced and self._has_read_all(seq, tokens, reused):
                 (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
                 row = scores.logits[0].copy()
                 target.keep(seq, ())
-                self.cached[seq] = list(tokens)
+                self.sequences.tokens[seq] = list(tokens)
         except LocalspecError:
-            self.reset(seq)
+            self.sequences.reset(seq)
             raise
-        self._prefix_cache.finished(seq, self.cached[seq])
+        self._prefix_cache.finished(seq, self.sequences.tokens[seq])
         if displaced:
             raise QueueFullError("other replies displaced a picture of this text; try again later")
         return None if row is None else (seq, row)
@@ -287,7 +284,7 @@ class Prefill:
             start = time.perf_counter()
             self._target.read(seq, part)
             self.sizes.learn(len(part), time.perf_counter() - start)
-            self.cached[seq] = tokens[: cached + len(part)]
+            self.sequences.tokens[seq] = tokens[: cached + len(part)]
         unread = self._drafter.unread(seq, tokens)
         if len(part) < len(left) or (part and unread > BEHIND):
             return False
@@ -296,70 +293,3 @@ class Prefill:
             upto = len(tokens) - 1 - unread + reads
             self._drafter.read_missed(seq, tokens, media_rows.after(tokens, upto))
         return reads == unread or self._drafter.unread(seq, tokens) == unread
-
-    def sync(self, generation: Generation) -> None:
-        """Record that the KV cache contains the beginning of the generation's tokens, as long as
-        it is.
-        """
-        seq = generation.seq
-        self.cached[seq] = list(generation.tokens[: self._target.length(seq)])
-
-    def finish(self, generation: Generation) -> None:
-        """The generation is over; its sequence rests."""
-        self._target.stop_encoding(generation.seq)
-        if generation.reads_along:  # that round did not end: nobody else is to compute them
-            before = generation.request.prompt - 1 - generation.reads_along
-            self._target.truncate(generation.seq, before)
-        self.sync(generation)
-        self._prefix_cache.finished(generation.seq, self.cached[generation.seq])
-
-    def check(self, seqs: Sequence[int]) -> None:
-        """Forget what a failed pass may have taken from sequences that had no part in it: they may
-        have been about to change places.
-        """
-        for seq in seqs:
-            if not self.whole(seq):
-                self.reset(seq)
-
-    def whole(self, seq: int) -> bool:
-        """Whether the target still has what is believed to be cached."""
-        return self._target.length(seq) >= len(self.cached.get(seq, ()))
-
-    def reset(self, seq: int) -> None:
-        """Empty the caches of target and drafter: after a failure they are not trusted."""
-        self._target.stop_encoding(seq)
-        self.cached.pop(seq, None)
-        self._prefix_cache.lost(seq)
-        for empty in (partial(self._target.truncate, seq, 0), partial(self._drafter.close, seq)):
-            with contextlib.suppress(LocalspecError):
-                empty()
-
-    def forget(self, seq: int) -> None:
-        """Empty a sequence, so that others may use it."""
-        self.cached.pop(seq, None)
-        self._prefix_cache.lost(seq)
-        self._target.truncate(seq, 0)
-        self._drafter.close(seq)
-
-    def _audit(self, seq: int) -> None:
-        """Refuse a KV cache that is shorter than the tokens believed to be in it.
-
-        Raises:
-            AuditError: it is.
-        """
-        target, believed = self._target, len(self.cached.get(seq, ()))
-        target.audit(seq)
-        if target.length(seq) < believed:
-            raise AuditError(
-                f"target has cached {target.length(seq)} tokens; expected {believed} or more"
-            )
-
-    def _restore(
-        self, seq: int, prompt: list[int], owner: str, blend: Blend, *, waited_for: bool = False
-    ) -> Restored:
-        self._audit(seq)
-        cached, cached_by = self.cached.get(seq, []), blend.owner(owner)
-        restored = self._prefix_cache.restore(seq, cached, prompt, cached_by, waited_for=waited_for)
-        self.cached[seq] = prompt[: restored.length]
-        self._target.adapt(seq, blend)  # what the sequence held before may have been saved
-        return restored

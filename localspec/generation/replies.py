@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from localspec.core.errors import Interrupted
@@ -53,7 +54,7 @@ class RunningReplies:
         """``stop`` aborts passes whose requests were all interrupted."""
         self._pair = pair
         self._preparation = preparation
-        self._prefill = prefill
+        self._prefill, self._sequences = prefill, prefill.sequences
         self._prefix_cache = prefix_cache
         self._stop = stop
         self.running: list[Generation] = []
@@ -66,7 +67,7 @@ class RunningReplies:
         self._reported: set[str] = set()
         self.deliveries = Deliveries(pair.target)
         self.phases = Phases()
-        """What took longest beside passes; whoever measures reads it."""
+        """Longest time of each phase outside passes, for the fault search."""
 
     def free(self) -> list[int]:
         """Sequences that no reply uses."""
@@ -178,31 +179,26 @@ class RunningReplies:
         except Exception as error:  # noqa: BLE001 - raised to all who read their replies
             for running in decoding:
                 self._fail(running, error)
-            self._prefill.check(self.free())
+            self._sequences.check(self.free())
             for running in [*self.running]:  # their prompts are read
-                if not self._prefill.whole(running.seq):
+                if not self._sequences.whole(running.seq):
                     self._fail(running, error)
             return
         self.phases.run("rounds' ends", lambda: self._deliver(decoding, results))
-        for running in [one for one in self.running if one.postponed]:
+        for running in [one for one in self.running if one.drafts_postponed]:
             if not running.reading:
                 self.deliveries.complete()
-                self._guarded(running, self._resume_drafts)
-
-    def _resume_drafts(self, running: Generation) -> None:
-        self._prefill.resume_drafts(running, len(self.running))
+                batch = len(self.running)
+                self._guarded(running, partial(self._prefill.resume_drafts, batch=batch))
 
     def _catch_up(self) -> None:
         """Now and then, let drafters read a part of what they have missed."""
         self._rounds += 1
         if self._rounds % LOOK == 0:
             for running in [*self.running]:
-                if not running.reading and not running.postponed:
-                    self._guarded(running, self._let_catch_up)
-
-    def _let_catch_up(self, running: Generation) -> None:
-        batch = sum(not other.reading for other in self.running)
-        self._prefill.catch_up(running, batch)
+                if not running.reading and not running.drafts_postponed:
+                    batch = sum(not other.reading for other in self.running)
+                    self._guarded(running, partial(self._prefill.catch_up, batch=batch))
 
     def _deliver(self, decoding: Sequence[Generation], results: Sequence[RoundResult]) -> None:
         """Hand over the events of a round; end the replies that are complete or have failed."""
@@ -222,7 +218,7 @@ class RunningReplies:
                 continue
             delivery = Delivery(running, result, notices, ended, alone)
             if request.error is not None:  # after these tokens
-                self.deliveries.late(delivery)
+                self.deliveries.put_off(delivery)
                 self._fail(running, request.error)
             elif request.finish is None:
                 going_on.append(delivery)
@@ -269,7 +265,7 @@ class RunningReplies:
         self.running.remove(running)
         if running.finish is None:
             running.interrupt()
-        self._prefill.finish(running)
+        self._sequences.finish(running)
         last = [*events, *self._save_costs()]
         capacity = self._pair.target.capacity
         if running.finish == "length" and len(running.tokens) > capacity:
@@ -279,7 +275,7 @@ class RunningReplies:
             last.append(incomplete(reply.finish_reason, reply.stop_text))
         conversation = self._preparation.remember(running.prepared, reply)
         if running.forgotten:
-            self._prefill.forget(running.seq)
+            self._sequences.forget(running.seq)
         elif conversation is not None:
             self._prefix_cache.describe(running.seq, conversation)
         running.job.interrupt.watch(None)
@@ -302,7 +298,7 @@ class RunningReplies:
         self.deliveries.complete()
         if running in self.running:
             self.running.remove(running)
-        self._prefill.reset(running.seq)
+        self._sequences.reset(running.seq)
         running.job.interrupt.watch(None)
         running.job.fail(error)
 
@@ -329,7 +325,7 @@ class RunningReplies:
             UsageError, ModelFileError: as ``change``.
         """
         for seq in self._pair.target.adapted(path):
-            self._prefill.forget(seq)
+            self._sequences.forget(seq)
         change(path)
 
     def use(self, path: Path) -> bool:
@@ -349,7 +345,7 @@ class RunningReplies:
         earlier requests any more.
         """
         for seq in self.free():
-            self._prefill.forget(seq)
+            self._sequences.forget(seq)
         self._prefix_cache.clear()
         self._pair.drafter.forget_requests()
         self._preparation.forget()

@@ -6,7 +6,7 @@ turns with them: each turn has about the same time, so that exchanging the adapt
 it, and a round of at least one pass.
 
 Where samplers look at all of a large vocabulary, a row takes a part of a second, and everybody
-waits for it: a round has as many such replies as fit in `JUDGING`, in turns.
+waits for it: a round has as many such replies as fit in `ROWS_MOST_SECONDS`, in turns.
 
 Of that the computing of the thread itself is counted, since what a busy machine takes from it is
 not its doing. Passes are not: everybody has a share in them. What a round does for a grammar has
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from localspec.core.adapter_list import Blend
 from localspec.core.interrupt import Interrupt, StopSignal
-from localspec.decode.request import JUDGING
+from localspec.decode.request import ROWS_MOST_SECONDS
 from localspec.generation.generation import Generation
 
 _CHEAP = 0.005
@@ -64,22 +64,22 @@ class Turns:
         return self._affordable([one for one in decoding if one.prepared.blend == self._present])
 
     def _affordable(self, decoding: Sequence[Generation]) -> list[Generation]:
-        """The replies whose rows take `JUDGING` together, by their last rounds: always the cheapest
-        ones, and at least one other, which was left out most often.
+        """The replies whose rows take `ROWS_MOST_SECONDS` together, by their last rounds: always
+        the cheapest ones, and at least one other, which was left out most often.
         """
         left_out, self._left_out = self._left_out, {}
-        if sum(one.request.judging for one in decoding) <= JUDGING:
+        if sum(one.request.last_rows_seconds for one in decoding) <= ROWS_MOST_SECONDS:
             return [*decoding]
         seconds, taken = 0.0, list[Generation]()
         for one in sorted(
             decoding,
             key=lambda one: (
-                one.request.judging > _CHEAP,
+                one.request.last_rows_seconds > _CHEAP,
                 -left_out.get(one.seq, 0),
             ),
         ):
-            cost = one.request.judging
-            if cost > _CHEAP and seconds > 0 and seconds + cost > JUDGING:
+            cost = one.request.last_rows_seconds
+            if cost > _CHEAP and seconds > 0 and seconds + cost > ROWS_MOST_SECONDS:
                 self._left_out[one.seq] = 1 + left_out.get(one.seq, 0)
                 continue
             seconds += cost if cost > _CHEAP else 0.0

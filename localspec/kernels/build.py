@@ -91,8 +91,8 @@ class Compiler:
         if not units:
             raise RefusedError(f"the kernels do not compile: {next(iter(left_out.values()))}")
         include = [f"-I{scratch / 'llama.cpp' / folder}" for folder in INCLUDED]
-        line = [f"-DLS_HAS_{name}" for name in units]
-        line += [*include, "-shared", str(self.source / "plugin.cpp")]
+        best_first = " ".join(f"LS_EACH({name})" for name in reversed(units))
+        line = [f"-DLS_UNITS={best_first}", *include, "-shared", str(self.source / "plugin.cpp")]
         line += [str(scratch / f"{name}.o") for name in units]
         why = self._run([*line, *self._link()], made)
         if why:

@@ -68,7 +68,9 @@ _MACHINES = {
 
 
 def of_machine(machine: str | None = None) -> tuple[InstructionSet, ...]:
-    """Those of a kind of processor, this machine's by default; none where it is not known."""
+    """Those of a kind of processor, the best last, this machine's by default; none where it is not
+    known.
+    """
     return _MACHINES.get((machine or platform.machine()).lower(), ())
 
 

@@ -59,27 +59,23 @@ class KernelLibrary:
         names = (self._named("units", ctypes.c_char_p)() or b"").decode("ascii", "replace")
         return tuple(name for name in names.split(",") if name)
 
-    def register(self, unit: str | None = None) -> str:
+    def register(self, unit: str) -> str:
         """Give llama.cpp the kernels of an instruction set; before the first model of the process.
 
         Returns the one that is in use, which is that of the first call.
 
         Raises:
-            NoKernelError: the processor has none.
+            NoKernelError: the processor lacks it.
         """
         function = self._named("register", ctypes.c_char_p, ctypes.c_char_p)
-        name = function(unit.encode() if unit is not None else None)
+        name = function(unit.encode())
         if name is None:
-            raise NoKernelError(f"the processor has no instructions for {unit or 'any'}")
+            raise NoKernelError(f"the processor has no instructions for {unit}")
         return str(name.decode("ascii", "replace"))
 
     def offer(self, *, on: bool) -> None:
         """Whether weights of models that are loaded from now on are packed."""
         self._named("offer", None, ctypes.c_int)(int(on))
-
-    def tensors(self) -> int:
-        """Tensors packed so far."""
-        return int(self._named("tensors", ctypes.c_int64)())
 
     def supports(self, ggml_type: int) -> bool:
         """Whether it has kernels for weights of a type."""

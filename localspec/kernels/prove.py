@@ -7,8 +7,6 @@ knows where it ended; exit status 0 if all is right, 3 if a product is wrong.
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,15 +18,12 @@ from numpy.typing import NDArray
 from localspec.core.errors import LocalspecError
 from localspec.kernels.formats import FORMATS, Format, Numbers
 from localspec.kernels.library import Floats, KernelLibrary
+from localspec.kernels.proof_report import WRONG, report
 
 WIDTHS = (*range(1, 21), 33, 64, 200)
 """Rows of the products."""
 SHAPES = ((1, 1), (3, 5), (1, 16), (5, 40), (2, 71))
 """Blocks of a column, odd ones among them, and columns."""
-WRONG = 3
-"""Exit status of kernels that compute something else."""
-SILENCE_S = 60
-"""A format that takes longer hangs: it ends this process by SIGALRM."""
 TOLERATED = 8.0
 """Deviations of the error that rounding causes. Of the 300,000 products of a proof, sound kernels
 have none beyond 4.5."""
@@ -117,14 +112,6 @@ def prove(library: KernelLibrary, unit: str, case: Case) -> float:
     if not np.isnan(found[1]).all() or not np.array_equal(found[::2], single[0:3:2]):
         raise WrongProductError(f"{case.name}: what is no number is not kept in its row")
     return worst
-
-
-def report(**fields: str | float) -> None:
-    """Tell the parent what comes next, which may take `SILENCE_S`."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(SILENCE_S)
-    sys.stdout.write(json.dumps({**fields, "limit": SILENCE_S}) + "\n")
-    sys.stdout.flush()
 
 
 def main(arguments: list[str]) -> int:

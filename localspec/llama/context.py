@@ -19,7 +19,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.processes.activity import doing
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama.batch import Batch, LastLogits, StopFlag, batches_of_states
 from localspec.llama.devices import accelerators, backend, has_matrix_library
 from localspec.llama.library import c_api
@@ -108,8 +108,8 @@ class Context(Sequences):
         self._submitting, self._submitted = 0.0, 0.0
         """Seconds of the last `llama_decode`, and when it returned."""
         self.overlaps = False
-        """Whether most of the last pass with rows was still to be computed then. It is measured,
-        since it differs by backend and by the places of layers.
+        """Whether most of the last pass with rows was still to be computed when `llama_decode`
+        returned. It is measured, since it differs by backend and by the places of layers.
         """
         self._blend = model.adapters.usual
         self.meanwhile: Callable[[], None] | None = None
@@ -172,17 +172,16 @@ class Context(Sequences):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),
     ) -> list[Logits]:
         """Append tokens to sequences in one pass, in the order of their streams.
 
-        ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         ``padding`` are rows to be appended behind each, see `localspec.llama.pass_layout`: they are
         in the cache too, until they are truncated.
-        Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
+        Returns (rows, V) views for each, overwritten by the next pass. If it raises, nothing
         was appended. A recurrent model has then forgotten the whole sequence, so the passes that
         decode are not stopped: those with outputs, and short ones without.
 

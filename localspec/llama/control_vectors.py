@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from localspec.core.adapter_list import Adapter
 from localspec.core.errors import UsageError
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.models.compat.adapters import DIRECTION
@@ -30,7 +30,7 @@ class Computes(Protocol):
         """The llama_context."""
         ...
 
-    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+    def forward(self, work: Sequence[Extension]) -> list[Logits]:
         """Rows of logits after the tokens of each sequence."""
         ...
 

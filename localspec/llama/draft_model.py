@@ -8,7 +8,7 @@ import numpy as np
 
 from localspec.core.errors import ContextFullError, DecodeError
 from localspec.core.media_rows import has_rows, runs
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama import library
 from localspec.llama import state as saved
 from localspec.llama.context import Context
@@ -29,7 +29,7 @@ class LlamaDraftModel:
         """Tokens that one sequence may hold."""
         return self._context.capacity
 
-    def extend(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens; (rows, V) logits after the last ``rows`` tokens of each. If it raises,
         nothing was added.
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from localspec.core.target import Work
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded, seconds
@@ -156,7 +156,7 @@ class PassShapes:
         """
         context, spare = self._context, self._context.least_rows - 1
         rows = sum(self._needed(work).values())
-        outputs = rows if spare else sum(1 + len(w.draft) for w in work)  # a lone row has company
+        outputs = rows if spare else sum(1 + len(w.draft) for w in work)  # strict mode adds a row
         if rows > context.n_batch or outputs > context.outputs:
             return False
         if not spare or len(work) == 1:
@@ -166,7 +166,7 @@ class PassShapes:
 
     def forward(
         self,
-        chains: Sequence[tuple[int, list[int], int]],
+        chains: Sequence[Extension],
         padding: Sequence[int],
         idle: Mapping[int, int],
         *,
@@ -195,7 +195,7 @@ class PassShapes:
 
     def _timed(
         self,
-        chains: Sequence[tuple[int, list[int], int]],
+        chains: Sequence[Extension],
         padding: Sequence[int],
         *,
         states: bool,

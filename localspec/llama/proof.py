@@ -12,10 +12,8 @@ right, 3 if a logit is wrong.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import resource
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +27,7 @@ from localspec.core.errors import DecodeError, LocalspecError
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.values import Logits, Tokens
 from localspec.kernels.formats import FORMATS
+from localspec.kernels.proof_report import SILENCE_S, WRONG, report
 from localspec.llama import library, numpy_llama, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, cards_are_full, full_cards
@@ -75,13 +74,11 @@ embedded pair, whose six layers amplify more. Activations are rounded to 8 bits 
 weights, so sound builds reach 0.22 and 0.56; a wrong row is off by three to five."""
 PLAIN_BUFFERS = "--plain-buffers"
 OWN_KERNELS = "--own-kernels"
-WRONG = 3
-"""Exit status of a build that computes something else."""
 IN_PART = 4
 """Exit status where only the processor was proved, since other programs fill the cards."""
-SILENCE_S, DEVICE_SILENCE_S = 60, 600
-"""A step that takes longer hangs: it ends this process by SIGALRM. On a device the first pass of a
-width compiles kernels, for more than a minute on slow ones."""
+DEVICE_SILENCE_S = 600
+"""Seconds of a step on a device, where the first pass of a width compiles kernels: for more than a
+minute on slow ones."""
 _CONTEXT = 512
 _THREADS = 1
 """Kernels are proved; several threads would wait for each other on a busy machine."""
@@ -197,13 +194,6 @@ def _require_same_bits(case: Case, context: Context, computed: Logits) -> None:
             off = np.abs(single[0] - computed[i]).max() / case.expected[i].std()
             text = f"{where}: token {i} differs from a pass of its own by {off:.2g}"
             raise WrongLogitsError(f"{text} standard deviations")
-
-
-def report(limit: int = SILENCE_S, **fields: str | float) -> None:
-    """Tell the parent what comes next, which may take ``limit`` seconds."""
-    signal.alarm(limit)
-    sys.stdout.write(json.dumps({**fields, "limit": limit}) + "\n")
-    sys.stdout.flush()
 
 
 def main(arguments: list[str]) -> int:

@@ -30,8 +30,8 @@ WIDE = (32, OUTPUTS)
 """Further widths, of passes that compute a longer end: the longest draft is one of them."""
 _PROMPT, _REPLY = 72, 24
 _LONG = 264
-"""Tokens of the longest mate: llama.cpp computes attention over cells in steps of 256."""
-_MATES = {1: 20, 2: _LONG, 3: 40}
+"""Tokens of the longest other: llama.cpp computes attention over cells in steps of 256."""
+_BEFORE = {1: 20, 2: _LONG, 3: 40}
 """Tokens of other sequences before they join, by id."""
 _CUTS = {
     "a prompt read token by token at both ends": (*range(1, 13), 15, 17, 64, _PROMPT - 1),
@@ -119,23 +119,23 @@ class SelfTest:
         every = tuple(range(1, self._context.sequences))
         all_of_them = self._of_all * self._context.sequences
         ways += [
-            ("one more sequence", lambda: self._in_company(0, (1,), 1)),
-            ("three more sequences", lambda: self._in_company(0, (1, 2, 3), 8)),
-            ("a sequence between that does not compute", lambda: self._in_company(0, (2,), 1)),
+            ("one more sequence", lambda: self._with_others(0, (1,), 1)),
+            ("three more sequences", lambda: self._with_others(0, (1, 2, 3), 8)),
+            ("a sequence between that does not compute", lambda: self._with_others(0, (2,), 1)),
             (
                 f"one more sequence in passes of {2 * self._of_two} tokens",
-                lambda: self._in_company(0, (1,), self._of_two, self._of_two),
+                lambda: self._with_others(0, (1,), self._of_two, self._of_two),
             ),
             (
                 f"{len(every)} more sequences in passes of {all_of_them} tokens",
-                lambda: self._in_company(0, every, self._of_all, self._of_all),
+                lambda: self._with_others(0, every, self._of_all, self._of_all),
             ),
         ]
         ways += [
             (what, lambda cuts=cuts: self._cut(cuts))  # type: ignore[misc]
             for what, cuts in _CUTS.items()
         ]
-        ways.append(("another place among the sequences", lambda: self._in_company(2, (1, 3), 4)))
+        ways.append(("another place among the sequences", lambda: self._with_others(2, (1, 3), 4)))
         return ways
 
     def _read(self, seq: int, cuts: Sequence[int]) -> None:
@@ -145,17 +145,17 @@ class SelfTest:
             self._context.forward([(seq, self._tokens[start:end], 0)])
 
     def _reply(
-        self, seq: int, width: int, mates: Sequence[int] = (), length: int = _REPLY
+        self, seq: int, width: int, beside: Sequence[int] = (), length: int = _REPLY
     ) -> _Written:
-        """The text of that length after the prompt in passes of that width; ``mates`` go on beside
+        """The text of that length after the prompt in passes of that width; ``beside`` go on beside
         it, and the first of them leaves halfway.
         """
         rows = []
         for at in range(0, length, width):
             tokens = self._tokens[_PROMPT + at : _PROMPT + min(length, at + width)]
-            beside = mates if at < length / 2 else mates[1:]
+            present = beside if at < length / 2 else beside[1:]
             work = [(seq, tokens, len(tokens))]
-            work += [(mate, self._text[at : at + len(tokens)], len(tokens)) for mate in beside]
+            work += [(other, self._text[at : at + len(tokens)], len(tokens)) for other in present]
             work.sort(key=lambda item: item[0])
             found = self._context.forward(work)
             own = next(i for i, item in enumerate(work) if item[0] == seq)
@@ -203,22 +203,22 @@ class SelfTest:
         finally:
             self._context.set_threads(threads)
 
-    def _in_company(
-        self, seq: int, mates: Sequence[int], width: int, length: int = _REPLY
+    def _with_others(
+        self, seq: int, beside: Sequence[int], width: int, length: int = _REPLY
     ) -> _Written:
         """The text, read beside sequences of other lengths, which stay for the next way."""
         context = self._context
-        for mate in mates:
-            before = _MATES.get(mate, 2 + mate % 7)
-            if context.length(mate) < before:
-                context.truncate(mate, 0)
-                context.read(mate, self._text[:before])
-            context.truncate(mate, before)
+        for other in beside:
+            before = _BEFORE.get(other, 2 + other % 7)
+            if context.length(other) < before:
+                context.truncate(other, 0)
+                context.read(other, self._text[:before])
+            context.truncate(other, before)
         if seq != 0:
             context.truncate(0, 0)
             self._read(seq, ())
         context.truncate(seq, _PROMPT)
-        return self._reply(seq, width, mates, length)
+        return self._reply(seq, width, beside, length)
 
 
 def _passes_of(width: int) -> str:

@@ -51,7 +51,7 @@ class Sequences:
         self.window = model.window if model.partial_removal else 0
         """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
         self.rollback = rollback
-        """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
+        """Most tokens of the last pass that truncation can remove; None: any number."""
 
     @property
     def cuts_anywhere(self) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.limits import LEAST_ROWS
@@ -87,7 +87,7 @@ class StrictContext(Context):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),
@@ -101,11 +101,11 @@ class StrictContext(Context):
             max(0, self.least_rows - len(tokens) - more)
             for (_, tokens, _), more in zip(work, asked, strict=True)
         ]
-        lonely = self._lonely(work)
+        too_few = self._too_few_outputs(work)
         filled: list[tuple[int, Tokens, int, int]] = []
         for (seq, tokens, n), more, own in zip(work, asked, added, strict=True):
             fillers = more + own
-            if seq in lonely:
+            if seq in too_few:
                 filled.append((seq, [*tokens, *[_FILLER] * fillers], n + fillers, 0))
             else:
                 filled.append((seq, tokens, n, fillers))
@@ -119,7 +119,7 @@ class StrictContext(Context):
                 self.truncate(seq, self._lengths[seq] - own)
         return [found[:n] for found, (_, _, n) in zip(rows, work, strict=True)]
 
-    def _lonely(self, work: Sequence[tuple[int, Tokens, int]]) -> set[int]:
+    def _too_few_outputs(self, work: Sequence[Extension]) -> set[int]:
         """Sequences with outputs, but too few in the part of the pass that computes them: where an
         id is missing between sequences, llama.cpp computes those on either side apart.
         """

@@ -16,13 +16,13 @@ from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens, chain_parents, no_draft
 from localspec.llama import state as saved
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Features
+from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.target_sequences import TargetSequences
-from localspec.llama.team import disband
+from localspec.llama.team import end_threads
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -36,17 +36,17 @@ class LlamaTarget(TargetSequences):
     def __init__(
         self,
         context: Context,
-        features: Features | None = None,
+        stored: StoredStates | None = None,
         times: PassTimes | None = None,
     ) -> None:
-        """``features`` keeps hidden states of cached tokens, for heads that draft; ``times`` decide
+        """``stored`` keeps hidden states of cached tokens, for heads that draft; ``times`` decide
         the shape of passes over several sequences. None: the observed times decide.
         """
-        super().__init__(context, features)
-        self._shapes = PassShapes(context, times, hidden=features is not None)
+        super().__init__(context, stored)
+        self._shapes = PassShapes(context, times, hidden=stored is not None)
         self._order = StreamOrder(context, self._shapes)
-        if features is not None:
-            features.tap.open(context.handle)
+        if stored is not None:
+            stored.tap.open(context.handle)
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
@@ -101,7 +101,7 @@ class LlamaTarget(TargetSequences):
         those with rows, which its self-test knows. A recurrent state could not be taken back before
         them, and heads read along with the target.
         """
-        if not self.cuts_anywhere or self._features is not None:
+        if not self.cuts_anywhere or self._stored is not None:
             return 0
         strict = self._context.least_rows > 1
         most = self.deepest(1) if strict else self._context.n_batch - 1
@@ -143,8 +143,8 @@ class LlamaTarget(TargetSequences):
             self._forget_lost([seq])
             raise
         self._known[seq].cached = start + len(ids)
-        if self._features is not None:  # heads read hidden states of tokens alone
-            self._features.cut(seq, start)
+        if self._stored is not None:  # heads read hidden states of tokens alone
+            self._stored.cut(seq, start)
         return True
 
     def _append(self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None) -> None:
@@ -152,9 +152,9 @@ class LlamaTarget(TargetSequences):
 
         def passed(so_far: int) -> None:
             nonlocal done
-            if self._features is not None and not self._features.tap.of_outputs:
-                rows = self._features.tap.rows(self._context.handle, so_far - done)
-                self._features.put(seq, start + done, rows)
+            if self._stored is not None and not self._stored.tap.of_outputs:
+                rows = self._stored.tap.rows(self._context.handle, so_far - done)
+                self._stored.put(seq, start + done, rows)
             done = so_far
             self._known[seq].cached = start + so_far
             if on_progress is not None:
@@ -169,7 +169,7 @@ class LlamaTarget(TargetSequences):
 
     def idle(self) -> None:
         """End the threads that wait for a pass."""
-        disband()
+        end_threads()
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """See `ServingTarget`."""
@@ -251,7 +251,7 @@ class LlamaTarget(TargetSequences):
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape; records what it put into the cache."""
-        context, features = self._context, self._features
+        context, stored = self._context, self._stored
         context.adapt(self._adapters_of(work[0].seq))
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
         idle = shape.keys() - {w.seq for w in work}
@@ -265,9 +265,7 @@ class LlamaTarget(TargetSequences):
             if context.rollback is not None and len(w.draft) + more > context.rollback:
                 known.reversible = saved.snapshot(context, w.seq), read
         widths = [len(read) for _, read, _ in chains]
-        states = features is not None and features.asks_of(
-            sum(widths) + sum(padding), context.outputs
-        )
+        states = stored is not None and stored.asks_of(sum(widths) + sum(padding), context.outputs)
         broad = next((w for w in work if not w.draft.is_chain), None)
         try:
             if broad is not None:
@@ -287,9 +285,9 @@ class LlamaTarget(TargetSequences):
             known.scored = w.draft if broad is not None else None
             known.unread, known.cached = [], context.appended(w.seq)
             self.widths[width + more] += 1
-        if features is not None:
+        if stored is not None:
             parts = zip([w.seq for w in work], starts, widths, padding, strict=True)
-            features.take(context.handle, [*parts], asked=states)
+            stored.take(context.handle, [*parts], asked=states)
         return rows
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:

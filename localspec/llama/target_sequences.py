@@ -11,7 +11,7 @@ from localspec.core.errors import AuditError, DecodeError
 from localspec.core.values import Draft, Tokens
 from localspec.llama import state as saved
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Features
+from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.picture_reading import PictureReading
 
 
@@ -41,10 +41,10 @@ class TargetSequences:
     was restored.
     """
 
-    def __init__(self, context: Context, features: Features | None) -> None:
-        """``features`` keeps hidden states of cached tokens."""
+    def __init__(self, context: Context, stored: StoredStates | None) -> None:
+        """``stored`` keeps hidden states of cached tokens."""
         self._context = context
-        self._features = features
+        self._stored = stored
         self._known = [_Sequence() for _ in range(context.sequences)]
         """By sequence."""
         self.pictures = PictureReading(context)
@@ -138,8 +138,8 @@ class TargetSequences:
             in_place = next((i for i, node in enumerate(path) if node != i), len(path))
             known.unread = [int(tree.tokens[node]) for node in path[in_place:]]
         self._shorten(seq, known.base + 1 + in_place)
-        if self._features is not None:
-            self._features.select(seq, known.base + 1, path)
+        if self._stored is not None:
+            self._stored.select(seq, known.base + 1, path)
 
     def _shorten(self, seq: int, length: int) -> None:
         """Forget the rejected tokens of the last pass.
@@ -182,8 +182,8 @@ class TargetSequences:
         known.unread = known.unread[: max(0, length - cached)]
         self._context.truncate(seq, length)
         known.cached = min(cached, length)
-        if self._features is not None:
-            self._features.cut(seq, length)
+        if self._stored is not None:
+            self._stored.cut(seq, length)
 
     def _forget_lost(self, seqs: Sequence[int]) -> None:
         """Forget what was recorded of tokens that a failed pass removed: a recurrent model has lost
@@ -193,8 +193,8 @@ class TargetSequences:
             length, known = self._context.length(seq), self._known[seq]
             if length < known.cached:
                 known.cached, known.unread, known.reversible = length, [], None
-                if self._features is not None:
-                    self._features.cut(seq, length)
+                if self._stored is not None:
+                    self._stored.cut(seq, length)
 
     # -- facts and saved states --------------------------------------------------------------
 
@@ -255,5 +255,5 @@ class TargetSequences:
             saved.revert(self._context, seq, saved.Snapshot(length, checkpoint))
         finally:
             known.cached = self._context.length(seq)
-            if self._features is not None:
-                self._features.cut(seq, known.cached)
+            if self._stored is not None:
+                self._stored.cut(seq, known.cached)

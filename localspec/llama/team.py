@@ -20,11 +20,11 @@ def team(threads: int) -> Team | None:
     """The threads that llama.cpp's passes on the processor leave spinning; None if it computes on
     one, or by other means than OpenMP.
     """
-    parallel = _parallel()
+    parallel = _function("GOMP_parallel")
     return Team(parallel, threads) if parallel is not None and threads > 1 else None
 
 
-def disband() -> None:
+def end_threads() -> None:
     """End the threads that wait for this thread's next pass, which starts them again.
 
     OpenMP keeps a team for every thread that ever computed. Where the teams of a process are
@@ -34,11 +34,6 @@ def disband() -> None:
     pause = _function("omp_pause_resource_all")
     if pause is not None:
         ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(pause)(_SOFT)
-
-
-def _parallel() -> int | None:
-    """Address of the function that runs a parallel region."""
-    return _function("GOMP_parallel")
 
 
 @functools.cache

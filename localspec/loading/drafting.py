@@ -19,7 +19,7 @@ from localspec.drafters.base import Drafter
 from localspec.drafters.lookup.common import LookupTexts
 from localspec.llama import experimental
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Features
+from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.timing import Timed
 from localspec.loading.drafters.opening import DraftFile, Opened, Opening, Refused, load_draft
 from localspec.loading.resources import Parts
@@ -57,7 +57,7 @@ class Drafting:
 
     drafters: tuple[Drafter, ...] = ()
     """In order of preference."""
-    features: Features | None = None
+    stored: StoredStates | None = None
     """Hidden states that the target is to keep for a head."""
     timed: dict[str, Timed] = field(default_factory=dict)
     """Costs of drafters that compute, by name."""
@@ -99,7 +99,7 @@ class Drafters:
         absent: list[str] = []
         for name in selection.names:
             spec = drafter_registry.get(name)
-            taken = any(one.features is not None for one in opened)
+            taken = any(one.stored is not None for one in opened)
             found = self._opened(spec, draft, texts, head_taken=taken)
             if isinstance(found, Opened):
                 opened.append(found)
@@ -117,7 +117,7 @@ class Drafters:
         ]
         return Drafting(
             drafters=tuple(one.drafter for one in opened),
-            features=next((one.features for one in opened if one.features is not None), None),
+            stored=next((one.stored for one in opened if one.stored is not None), None),
             timed={one.drafter.name: one.timed for one in opened if one.timed is not None},
             file=self.draft_file if any(one.uses_file for one in opened) else None,
             notices=tuple(dict.fromkeys(notices)),

@@ -248,7 +248,7 @@ class _Loader:
         off = None if drafters else self._why_off()
         control = policy.off(off) if off is not None else self._control(context, drafting)
         watched = options.threads is None and context.model.on_host
-        owner = LlamaTarget(context, drafting.features, control.times)
+        owner = LlamaTarget(context, drafting.stored, control.times)
         sight = ModelSight(self.files.target, owner, parts, options)
         if options.sees:
             sight.encoder(lambda what: self.on_event(Loading(what, None)), self.cancelled)
@@ -326,7 +326,7 @@ class _Loader:
             drafting.timed,
             sources=names,
             branching=branching,
-            pads=pads_alone(context, hidden=drafting.features is not None),
+            pads=pads_alone(context, hidden=drafting.stored is not None),
         )
 
 

@@ -13,7 +13,6 @@ int localspec_kernels_abi(void) { return ABI; }
 const char *localspec_kernels_units(void) { return "stand_in"; }
 const char *localspec_kernels_register(const char *unit) { return unit ? unit : "stand_in"; }
 void localspec_kernels_offer(int on) { (void) on; }
-int64_t localspec_kernels_tensors(void) { return 0; }
 int localspec_kernels_supports(int type) { return type == 0; }
 
 int localspec_kernels_product(const char *unit, int type, const void *weights, const float *x, float *out,

@@ -36,7 +36,7 @@ from localspec.core.values import (
 from localspec.decode import judged
 from localspec.decode import request as request_module
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import JUDGING, NEVER, Request, StopRule
+from localspec.decode.request import NEVER, ROWS_MOST_SECONDS, Request, StopRule
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Ask, Drafter, Off
@@ -331,7 +331,7 @@ def test_where_rows_take_long_drafts_are_as_short_as_the_others_can_wait(
     clock, compute = [0.0], judged.CachedRows._compute
 
     def slow(rows: judged.CachedRows, i: int) -> Distribution:
-        clock[0] += JUDGING / 3.5
+        clock[0] += ROWS_MOST_SECONDS / 3.5
         return compute(rows, i)
 
     monkeypatch.setattr(judged.CachedRows, "_compute", slow)
@@ -343,7 +343,7 @@ def test_where_rows_take_long_drafts_are_as_short_as_the_others_can_wait(
     first, *later = costly.drafted
     assert first == 12  # nothing was known yet
     assert max(later) == 2
-    assert asked.row_seconds == pytest.approx(JUDGING / 3.5)
+    assert asked.row_seconds == pytest.approx(ROWS_MOST_SECONDS / 3.5)
 
 
 def test_a_full_context_ends_the_only_request_of_a_round() -> None:

@@ -15,7 +15,7 @@ from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Logits, Proposal, Tokens
 from localspec.drafters.base import Ask, Drafter
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.drafters.model.chain import ChainDrafter
 
 V = 8

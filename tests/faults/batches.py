@@ -18,7 +18,7 @@ from faults.settings import Chance, simpler
 from localspec.core.emitted import TokenLogprobs
 from localspec.core.values import Emitted
 from localspec.decode.request import Request
-from localspec.decode.round import decode_round, forget
+from localspec.decode.round import decode_round, empty
 from localspec.drafters.base import Committed
 from localspec.drafters.cascade import Cascade
 from localspec.policy import Policy
@@ -173,7 +173,7 @@ class _House:
                 guest.request.finish = "interrupt"
         for guest in self._running:
             if not guest.request.running and self._rng.random() < 0.5:
-                forget(guest.request.seq, self._target, self._drafter)
+                empty(guest.request.seq, self._target, self._drafter)
         self._running = [g for g in self._running if g.request.running]
 
 

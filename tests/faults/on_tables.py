@@ -19,7 +19,7 @@ from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix

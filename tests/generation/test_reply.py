@@ -276,7 +276,7 @@ def test_an_interrupt_within_prefill_keeps_the_parts_read_before() -> None:
     reply = bench.reply(LONG, interrupt=interrupt)
     bench.target.before_read = lambda: None
     assert reply.finish_reason == "interrupt"
-    assert bench.prefill.cached[0] == LONG[:PART]
+    assert bench.prefill.sequences.tokens[0] == LONG[:PART]
     resumed = bench.reply(LONG)
     assert resumed.stats.cached_tokens == PART
     assert resumed.text == plain_text(LONG, 12)
@@ -457,5 +457,5 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     assert found.chosen.p == pytest.approx(p.probability(first.tokens[5]))
     assert found.chosen.q == pytest.approx(q.probability(first.tokens[5]))
     assert found.candidates[0].token == int(np.argmax(TABLE(before)))
-    assert bench.prefill.cached[0] == before
+    assert bench.prefill.sequences.tokens[0] == before
     assert bench.reply(LONG).text == first.text  # the cache is as good as before

@@ -106,7 +106,7 @@ class House:
         assert not scheduler.replies.running
         assert not scheduler._ready
         assert not [job for job in scheduler._jobs if not job.over]
-        for seq, cached in scheduler.prefill.cached.items():
+        for seq, cached in scheduler.prefill.sequences.tokens.items():
             assert self.target.cache[seq][: len(cached)] == cached
 
 
@@ -251,7 +251,8 @@ def test_a_pass_is_aborted_when_all_that_it_computes_for_are_stopped(n_stopped: 
     house = House(2)
     target = Aborts(table, sequences=2)
     target.flag = house.pair.stop
-    house.pair.target = house.scheduler.prefill._target = target
+    prefill = house.scheduler.prefill
+    house.pair.target = prefill._target = prefill.sequences._target = target
     streams = [house.submit("bcd", 40, seed=1), house.submit("efg", 40, seed=2)]
     tokens = iter(range(1000))
 
@@ -551,7 +552,7 @@ def test_a_pass_that_takes_an_idle_text_with_it_costs_no_later_request() -> None
     """As where the two were about to change places in the KV cache."""
     house = House(2)
     reply(house.submit("bcdefghijklmnopqrstu", 5))
-    (idle,) = [seq for seq, cached in house.scheduler.prefill.cached.items() if cached]
+    (idle,) = [seq for seq, cached in house.scheduler.prefill.sequences.tokens.items() if cached]
 
     def fails() -> None:
         house.target.truncate(idle, 0)

@@ -14,8 +14,8 @@ from localspec.generation.turns import Turns
 A, B = Blend((("a", 1.0),), "a"), Blend((("b", 1.0),), "b")
 
 
-def reply(blend: Blend, judging: float = 0.0, seq: int = 0) -> Any:
-    request = SimpleNamespace(judging=judging)
+def reply(blend: Blend, seconds: float = 0.0, seq: int = 0) -> Any:
+    request = SimpleNamespace(last_rows_seconds=seconds)
     return SimpleNamespace(prepared=SimpleNamespace(blend=blend), request=request, seq=seq)
 
 
@@ -75,20 +75,20 @@ def test_a_turn_ends_with_the_last_reply_of_its_blend(clock: list[float]) -> Non
 
 def test_replies_whose_rows_take_long_take_turns_and_hold_up_nobody_else() -> None:
     """Eight replies with samplers over a whole vocabulary, beside two that ask for little."""
-    costly = [reply(A, turns.JUDGING / 2.5, seq) for seq in range(8)]
+    costly = [reply(A, turns.ROWS_MOST_SECONDS / 2.5, seq) for seq in range(8)]
     usual = [reply(A, 0.001, 8), reply(A, 0.0, 9)]
     order, rounds = Turns(), []
     for _ in range(12):
         taken = order.take([*costly, *usual])
         assert all(one in taken for one in usual)
         slow = [one for one in taken if one in costly]
-        assert sum(one.request.judging for one in slow) <= turns.JUDGING
+        assert sum(one.request.last_rows_seconds for one in slow) <= turns.ROWS_MOST_SECONDS
         rounds += slow
     assert {rounds.count(one) for one in costly} == {3}
 
 
 def test_a_row_that_takes_longer_than_its_share_is_computed_all_the_same() -> None:
-    costly = [reply(A, 3 * turns.JUDGING, seq) for seq in range(3)]
+    costly = [reply(A, 3 * turns.ROWS_MOST_SECONDS, seq) for seq in range(3)]
     order = Turns()
     taken = [order.take(costly) for _ in range(6)]
     assert [len(one) for one in taken] == [1] * 6
@@ -97,7 +97,7 @@ def test_a_row_that_takes_longer_than_its_share_is_computed_all_the_same() -> No
 
 
 def test_replies_whose_rows_fit_together_are_in_every_round() -> None:
-    running = [reply(A, turns.JUDGING / 4, seq) for seq in range(4)]
+    running = [reply(A, turns.ROWS_MOST_SECONDS / 4, seq) for seq in range(4)]
     order = Turns()
     for _ in range(3):
         assert order.take(running) == running

@@ -13,7 +13,7 @@ import head_files
 from localspec import Options
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Eagle, Head
-from localspec.llama.heads.hidden_states import Features, LayerInputs, NextStates
+from localspec.llama.heads.hidden_states import LayerInputs, NextStates, StoredStates
 from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -56,7 +56,7 @@ class Loaded:
     model: Model
     context: Context
     head: Head
-    features: Features
+    stored: StoredStates
     target: LlamaTarget
 
 
@@ -70,9 +70,11 @@ def loaded(pair: Pair, n_ctx: int = 1024, branches: int = 0, rollback: int = 0) 
     context = Context(model, **sizes, rollback=rollback)
     head = (MtpLayer if inside else Eagle)(own, context, **sizes)
     width = head_files.WIDTH
-    features = Features(NextStates(width) if inside else LayerInputs((1, 2, 3), width), window=128)
+    stored = StoredStates(
+        NextStates(width) if inside else LayerInputs((1, 2, 3), width), window=128
+    )
     try:
-        yield Loaded(model, context, head, features, LlamaTarget(context, features))
+        yield Loaded(model, context, head, stored, LlamaTarget(context, stored))
     finally:
         for part in (head, context, *({own, model})):
             part.close()

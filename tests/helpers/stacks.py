@@ -10,8 +10,8 @@ from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.heads.eagle import HeadDrafter
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 from localspec.testing import Fixed

@@ -28,10 +28,10 @@ from localspec.core.target import Work
 from localspec.core.values import Proposal, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.drafters.heads.shared_kv import SharedModel
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Features, NextStates
+from localspec.llama.heads.hidden_states import NextStates, StoredStates
 from localspec.llama.heads.shared_kv import Assistant
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -93,11 +93,11 @@ def test_a_head_beside_the_target_is_used_without_being_told(folder: Path) -> No
 
 @dataclass
 class Stack:
-    """Target, features, assistant and drafter, without a runtime."""
+    """Target, states, assistant and drafter, without a runtime."""
 
     context: Context
     target: LlamaTarget
-    features: Features
+    stored: StoredStates
     model: SharedModel
     head: Assistant
     n_vocab: int
@@ -111,10 +111,10 @@ def stack(folder: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     context = Context(model, n_ctx=256, n_seq=n_seq, n_batch=64, threads=1)
     own = Model(folder / "assistant.gguf", alone=False)
     head = Assistant(own, context, n_ctx=256, threads=1)
-    features = Features(NextStates(head_files.WIDTH), window=64)
-    shared = SharedModel(head, features, model.n_vocab)
-    target = LlamaTarget(context, features)
-    yield Stack(context, target, features, shared, head, model.n_vocab)
+    stored = StoredStates(NextStates(head_files.WIDTH), window=64)
+    shared = SharedModel(head, stored, model.n_vocab)
+    target = LlamaTarget(context, stored)
+    yield Stack(context, target, stored, shared, head, model.n_vocab)
     for part in (head, context, own, model):
         part.close()
 
@@ -137,11 +137,11 @@ def test_guesses_are_of_the_token_and_the_state_before_it(folder: Path, tmp_path
 
     model, own = Model(folder / "target.gguf"), Model(path, alone=False)
     context = Context(model, n_ctx=256, n_batch=64, threads=1)
-    head, features = Assistant(own, context, n_ctx=256, threads=1), Features(NextStates(64))
-    target, tokens = LlamaTarget(context, features), prompt(30)
+    head, stored = Assistant(own, context, n_ctx=256, threads=1), StoredStates(NextStates(64))
+    target, tokens = LlamaTarget(context, stored), prompt(30)
     target.read(0, tokens[:-1])
-    shared = SharedModel(head, features, model.n_vocab)
-    state = features.rows(0, 28, 29)[0]
+    shared = SharedModel(head, stored, model.n_vocab)
+    state = stored.rows(0, 28, 29)[0]
     for i, token in enumerate((tokens[-1], 7, 8)):
         ((row,),) = shared.extend([(0, [token] if i else tokens, 1)])
         expected, state = guess(token, state)
@@ -200,7 +200,7 @@ def test_after_any_rounds_the_guesses_are_those_of_a_fresh_chain(stack: Stack) -
     used = drafter.logits(0, second)
     assert used is not None
     used = used.copy()
-    fresh = SharedModel(stack.head, stack.features, stack.n_vocab)
+    fresh = SharedModel(stack.head, stack.stored, stack.n_vocab)
     (rows,) = fresh.extend([(0, second, 1)])
     np.testing.assert_array_equal(used, rows[0])
 
@@ -228,7 +228,7 @@ def test_what_the_target_has_read_already_is_not_guessed(stack: Stack) -> None:
     stack.target.read(0, tokens[:-1])
     with pytest.raises(UnreadyError):
         stack.model.extend([(0, tokens, 3)])
-    stack.features.cut(0, 0)  # as after a cache that came from disk
+    stack.stored.cut(0, 0)  # as after a cache that came from disk
     with pytest.raises(UnreadyError):
         stack.model.extend([(0, tokens, 1)])
     stack.target.score([Work(0, tokens[-1], no_draft("off"))])

@@ -22,10 +22,10 @@ from localspec.core.errors import (
 )
 from localspec.core.values import Proposal
 from localspec.drafters.heads.dflash import BlockModel
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter
 from localspec.llama.context import Context
 from localspec.llama.heads.dflash import Blocks
-from localspec.llama.heads.hidden_states import Features, LayerInputs
+from localspec.llama.heads.hidden_states import LayerInputs, StoredStates
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.llama.timing import TimedBlocks
@@ -80,7 +80,7 @@ def test_a_head_beside_the_target_is_used_without_being_told(folder: Path) -> No
 class Stack(Following):
     """With a head that drafts blocks."""
 
-    features: Features
+    stored: StoredStates
     head: Blocks
     model: BlockModel
 
@@ -110,12 +110,12 @@ def stack(folder: Path) -> Iterator[Callable[..., Stack]]:
         context = Context(model, n_ctx=n_ctx, n_batch=64, threads=1)
         own = Model(folder / f"{file}.gguf", alone=False)
         head = Blocks(own, context, n_ctx=n_ctx, n_batch=64, threads=1)
-        features = Features(LayerInputs((1, 3), head_files.WIDTH), window=64)
+        stored = StoredStates(LayerInputs((1, 3), head_files.WIDTH), window=64)
         parts.extend([head, context, own, model])
-        blocks = BlockModel(head, features, model.n_vocab)
+        blocks = BlockModel(head, stored, model.n_vocab)
         drafter = ForwardOnlyDrafter(blocks, Proposal.COUPLED, "dflash", head.depth)
-        target = LlamaTarget(context, features)
-        return Stack(context, target, drafter, model.n_vocab, features, head, blocks)
+        target = LlamaTarget(context, stored)
+        return Stack(context, target, drafter, model.n_vocab, stored, head, blocks)
 
     yield build
     for part in parts:
@@ -187,9 +187,9 @@ def test_where_states_are_gone_the_head_begins_later_and_goes_on(
     made, tokens = stack(), prompt(300)
     made.target.read(0, tokens[:-1])  # nobody followed
     made.rounds(tokens, 5)
-    assert made.features.span(0)[0] > 0
+    assert made.stored.span(0)[0] > 0
     assert made.head.length(0) >= 299
-    made.features.cut(0, 0)
+    made.stored.cut(0, 0)
     made.rounds(tokens, 1)  # nothing to draft from
     made.rounds(tokens, 5)
 

@@ -237,7 +237,7 @@ def stack(head_pairs: dict[str, Pair]) -> Iterator[Callable[..., Stack]]:
 
         def build(kind: str, n_ctx: int = 1024) -> Stack:
             at = closing.enter_context(loaded(head_pairs[kind], n_ctx, BRANCHES))
-            model = HeadTreeModel(at.head, at.features, at.model.n_vocab)
+            model = HeadTreeModel(at.head, at.stored, at.model.n_vocab)
             drafter = HeadTreeDrafter(model, Proposal.COUPLED, "head")
             return Stack(at.context, at.target, drafter, at.model.n_vocab, at.head, model)
 

@@ -33,11 +33,12 @@ from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.llama import experimental, state
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Features
+from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.models.compat import heads
@@ -140,7 +141,7 @@ class Stack(Following):
     """With a head that has a cache of its own."""
 
     head: Head
-    features: Features
+    stored: StoredStates
 
     def rounds(self, tokens: list[int], n: int, seed: int = 5) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
@@ -153,10 +154,10 @@ def stack(head_pairs: dict[str, Pair]) -> Iterator[Callable[[str], Stack]]:
 
         def build(kind: str) -> Stack:
             at = closing.enter_context(loaded(head_pairs[kind], rollback=ROLLBACK))
-            model = HeadModel(at.head, at.features, at.model.n_vocab)
+            model = HeadModel(at.head, at.stored, at.model.n_vocab)
             drafter = HeadDrafter(model, Proposal.COUPLED, "head")
             n_vocab = at.model.n_vocab
-            return Stack(at.context, at.target, drafter, n_vocab, at.head, at.features)
+            return Stack(at.context, at.target, drafter, n_vocab, at.head, at.stored)
 
         yield build
 
@@ -197,7 +198,7 @@ def test_a_prompt_longer_than_the_states_that_are_kept_is_read_whole(
     made.read(tokens)
     made.rounds(tokens, 1)
     assert made.head.length(0) >= 700 - 2
-    assert made.features.span(0)[0] > 0
+    assert made.stored.span(0)[0] > 0
 
 
 @pytest.mark.parametrize("kind", ["mtp", "eagle3, owning", "mtp on a hybrid"])
@@ -208,10 +209,10 @@ def test_where_states_are_gone_the_head_begins_later_and_goes_on(
     made, tokens = stack(kind), prompt(400)
     made.target.read(0, tokens[:-1])  # nobody followed
     made.rounds(tokens, 10)
-    first, _ = made.features.span(0)
+    first, _ = made.stored.span(0)
     assert first > 0
     assert made.drafter.length(0) > 400
-    made.features.cut(0, 0)
+    made.stored.cut(0, 0)
     made.rounds(tokens, 1)  # nothing to draft from
     assert made.rounds(tokens, 10) >= 0
 
@@ -226,7 +227,7 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
     with pytest.raises(Exception, match="interrupted"):
         made.target.read(0, tokens[50:-1])
     made.context.stop.clear()
-    assert made.features.span(0)[1] == made.target.length(0) == 50
+    assert made.stored.span(0)[1] == made.target.length(0) == 50
     made.read(tokens)
     fresh = stack("mtp")
     fresh.read(tokens)

@@ -24,7 +24,13 @@ from localspec.core.values import no_draft
 from localspec.llama.context import Context
 from localspec.llama.heads import medusa
 from localspec.llama.heads.base import Eagle, Head
-from localspec.llama.heads.hidden_states import Features, FinalStates, LayerInputs, NextStates, Tap
+from localspec.llama.heads.hidden_states import (
+    FinalStates,
+    LayerInputs,
+    NextStates,
+    StoredStates,
+    Tap,
+)
 from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -92,22 +98,22 @@ def opened() -> Iterator[list[Context | Model]]:
 
 def read(target: Context, tap: Tap, tokens: list[int]) -> np.ndarray:
     """The states (N, width of the tap) of a text that the target reads."""
-    features = Features(tap)
-    LlamaTarget(target, features).read(0, tokens)
-    assert features.span(0) == (0, len(tokens))
-    return features.rows(0, 0, len(tokens))
+    stored = StoredStates(tap)
+    LlamaTarget(target, stored).read(0, tokens)
+    assert stored.span(0) == (0, len(tokens))
+    return stored.rows(0, 0, len(tokens))
 
 
 def final_state(target: Context, tokens: list[int]) -> np.ndarray:
     """The (width,) state of the last token of a text, which passes that check drafts have."""
-    features = Features(FinalStates(WIDTH))
-    runner = LlamaTarget(target, features)
+    stored = StoredStates(FinalStates(WIDTH))
+    runner = LlamaTarget(target, stored)
     target.truncate(0, 0)
     runner.read(0, tokens[:-1])
     runner.score([Work(0, tokens[-1], no_draft("plain"))])
     runner.keep(0, [])
-    assert features.span(0) == (len(tokens) - 1, len(tokens))
-    return features.rows(0, len(tokens) - 1, len(tokens))[0].copy()
+    assert stored.span(0) == (len(tokens) - 1, len(tokens))
+    return stored.rows(0, len(tokens) - 1, len(tokens))[0].copy()
 
 
 def places(head: Head, tokens: list[int], states: np.ndarray, places: int) -> np.ndarray:
@@ -151,7 +157,7 @@ def test_the_layer_for_prediction_says_what_pytorch_says(
         np.testing.assert_allclose(found, right, rtol=0, atol=NEAR)
 
 
-@pytest.mark.parametrize("how", [medusa.Computed, medusa.Reckoned])
+@pytest.mark.parametrize("how", [medusa.GgmlMedusa, medusa.NumpyMedusa])
 def test_the_medusa_heads_say_what_pytorch_says(
     recorded: Recorded, wide: Path, opened: list[Context | Model], how: type
 ) -> None:
@@ -160,7 +166,7 @@ def test_the_medusa_heads_say_what_pytorch_says(
     opened += [target, context]
     states = np.stack([final_state(context, recorded.tokens[:n]) for n in recorded.starts])
     made_of = medusa.weights_of(ModelFile(wide / "medusa.gguf"), ModelFile(wide / "target.gguf"))
-    given = {} if how is medusa.Reckoned else {"on_gpu": False, "threads": 1}
+    given = {} if how is medusa.NumpyMedusa else {"on_gpu": False, "threads": 1}
     heads = how(made_of, **given)
     found = heads.guess(states, heads.count).swapaxes(0, 1).copy()
     heads.close()

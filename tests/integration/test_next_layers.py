@@ -21,10 +21,11 @@ from localspec.core.errors import (
     UnreadyError,
 )
 from localspec.core.values import Proposal
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Features, NextStates
+from localspec.llama.heads.hidden_states import NextStates, StoredStates
 from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
@@ -133,11 +134,11 @@ def stack(folder: Path) -> Iterator[Callable[[str], Stack]]:
         model = Model(folder / f"{architecture}.gguf", next_layers=True)
         context = Context(model, n_ctx=512, n_batch=64, threads=1)
         head = MtpLayers(model, context, n_ctx=512, n_batch=64, threads=1)
-        features = Features(NextStates(head_files.WIDTH))
+        stored = StoredStates(NextStates(head_files.WIDTH))
         parts.extend([head, context, model])
-        layers = HeadModel(head, features, model.n_vocab)
+        layers = HeadModel(head, stored, model.n_vocab)
         drafter = HeadDrafter(layers, Proposal.COUPLED, "mtp", head.depth)
-        target = LlamaTarget(context, features)
+        target = LlamaTarget(context, stored)
         return Stack(context, target, drafter, model.n_vocab, head, layers)
 
     yield build

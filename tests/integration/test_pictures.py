@@ -198,7 +198,7 @@ def test_a_prompt_cut_anywhere_gives_the_same_reply(seeing: Seeing) -> None:
                 found.append(target.length(0))
                 cache.has_read(0, tokens[:place], 0.1)
                 cache.finished(0, tokens[:place])
-                prefill.cached[0] = tokens[:place]
+                prefill.sequences.tokens[0] = tokens[:place]
 
             runtime._scheduler.call(cut)
             assert found == [place]

@@ -26,7 +26,7 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, no_draft
 from localspec.decode import verifiers
 from localspec.decode.request import Request
-from localspec.decode.round import decode_round, forget
+from localspec.decode.round import decode_round, empty
 from localspec.decode.verifiers import Rejection
 from localspec.llama.team import team
 from localspec.loading.loader import LoadedPair
@@ -115,7 +115,7 @@ def p_values(pair: LoadedPair, runs: int) -> tuple[list[float], int, int]:
             counts[tuple(item.token for item in r.emitted)] += 1
             accepted, verified = accepted + r.tally.accepted, verified + r.tally.verified
     for seq in range(len(WISHES)):
-        forget(seq, pair.target, pair.drafter)
+        empty(seq, pair.target, pair.drafter)
     pairs = zip(seen, right, strict=True)
     return [p_value(counts, p, runs) for counts, p in pairs], accepted, verified
 

@@ -19,6 +19,7 @@ from localspec.core.files import native
 from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS
 from localspec.kernels.library import Floats, KernelLibrary
+from localspec.kernels.proof_report import WRONG
 from localspec.kernels.prove import Case, WrongProductError
 
 
@@ -44,13 +45,13 @@ def test_kernels_whose_products_are_off_by_a_thousandth_of_a_weight_fail(
     tmp_path: Path,
 ) -> None:
     done = proof(stand_in(tmp_path, "OFF"))
-    assert done.returncode == prove.WRONG
+    assert done.returncode == WRONG
     assert "times what rounding explains" in str(last(done)["wrong"])
 
 
 def test_kernels_whose_bits_depend_on_the_width_fail(tmp_path: Path) -> None:
     done = proof(stand_in(tmp_path, "BY_WIDTH"))
-    assert done.returncode == prove.WRONG
+    assert done.returncode == WRONG
     assert "5 rows at once give other bits" in str(last(done)["wrong"])
 
 

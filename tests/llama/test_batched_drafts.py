@@ -21,7 +21,7 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Features, LayerInputs
+from localspec.llama.heads.hidden_states import LayerInputs, StoredStates
 from localspec.llama.library import c_api
 from localspec.llama.limits import ROLLBACK, STRICT_BATCH
 from localspec.llama.model import Model
@@ -256,17 +256,17 @@ def test_hidden_states_belong_to_their_sequences_in_a_pass_of_several_parts(
     drafts = {0: [11, 12, 13, 14], 1: [15], 3: [16, 17]}
 
     def states(seqs: Sequence[int]) -> dict[int, np.ndarray]:
-        made, features = context(model), Features(tap)
-        target = LlamaTarget(made, features, Linear())
+        made, stored = context(model), StoredStates(tap)
+        target = LlamaTarget(made, stored, Linear())
         for seq in seqs:
             target.read(seq, PROMPTS[seq][:-1])
         target.score([Work(seq, PROMPTS[seq][-1], chain(drafts[seq])) for seq in seqs])
         found = {}
         for seq in seqs:
             target.keep(seq, range(len(drafts[seq])))
-            first, end = features.span(seq)
+            first, end = stored.span(seq)
             assert end == len(PROMPTS[seq]) + len(drafts[seq])
-            found[seq] = features.rows(seq, first, end).copy()
+            found[seq] = stored.rows(seq, first, end).copy()
         made.close()
         return found
 

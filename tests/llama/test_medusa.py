@@ -14,8 +14,8 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, no_draft
 from localspec.llama.context import Context
 from localspec.llama.heads import ggml
-from localspec.llama.heads.hidden_states import Features, FinalStates
-from localspec.llama.heads.medusa import Computed, Reckoned, opened, weights_of
+from localspec.llama.heads.hidden_states import FinalStates, StoredStates
+from localspec.llama.heads.medusa import GgmlMedusa, NumpyMedusa, opened, weights_of
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -45,7 +45,7 @@ def test_ggml_and_numpy_agree(
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf", blocks=blocks, own=own, kind=kind)
     made_of = weights_of(ModelFile(file), ModelFile(target_file))
-    by_ggml, by_numpy = Computed(made_of, on_gpu=False, threads=1), Reckoned(made_of)
+    by_ggml, by_numpy = GgmlMedusa(made_of, on_gpu=False, threads=1), NumpyMedusa(made_of)
     assert by_ggml.count == by_numpy.count == 3
     states = np.random.default_rng(1).normal(0, 1, (4, WIDTH)).astype(np.float32)
     for n, heads in ((1, 1), (1, 3), (4, 1), (4, 2)):
@@ -63,11 +63,11 @@ def test_without_the_calls_of_ggml_numpy_computes(
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf")
     assert isinstance(
-        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Computed
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), GgmlMedusa
     )
     monkeypatch.setattr(ggml, "calls", lambda: None)
     assert isinstance(
-        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Reckoned
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), NumpyMedusa
     )
 
 
@@ -75,28 +75,28 @@ def test_the_states_are_those_that_the_output_matrix_is_applied_to(target_file: 
     """States through H are the logits; rows and texts are those of a context without states."""
     model = Model(target_file)
     plain, giving = (Context(model, n_ctx=256, branches=2, threads=1) for _ in range(2))
-    features = Features(FinalStates(WIDTH))
-    targets = LlamaTarget(plain), LlamaTarget(giving, features)
+    stored = StoredStates(FinalStates(WIDTH))
+    targets = LlamaTarget(plain), LlamaTarget(giving, stored)
     (matrix,) = parts_of(target_file)
     for target in targets:
         target.read(0, [3, 4, 5, 6])
-    assert features.span(0) == (0, 0)
+    assert stored.span(0) == (0, 0)
     pending, chain = 7, chain_of([8, 9, 10])
     for at, (draft, path) in enumerate([(chain, [0, 1]), (tree(), [2, 3]), (chain, [])]):
         rows = [t.score([Work(0, pending, draft)])[0].logits.copy() for t in targets]
         np.testing.assert_array_equal(*rows)
-        _first, end = features.span(0)
-        states = features.rows(0, end - len(draft) - 1, end)
+        _first, end = stored.span(0)
+        states = stored.rows(0, end - len(draft) - 1, end)
         np.testing.assert_allclose(states @ matrix.T, rows[0], atol=1e-3)
         kept = states[[0, *(1 + node for node in path)]].copy()
         for target in targets:
             target.keep(0, path)
-        assert features.span(0)[1] == targets[1].length(0)
-        end = features.span(0)[1]
-        np.testing.assert_array_equal(features.rows(0, end - len(kept), end), kept)
+        assert stored.span(0)[1] == targets[1].length(0)
+        end = stored.span(0)[1]
+        np.testing.assert_array_equal(stored.rows(0, end - len(kept), end), kept)
         pending += 3 + at
     targets[1].truncate(0, 6)
-    assert features.span(0)[1] == 6
+    assert stored.span(0)[1] == 6
     for context in (plain, giving):
         context.close()
     model.close()
@@ -106,22 +106,22 @@ def test_what_is_unread_beside_the_widest_draft_is_read_before_it(target_file: P
     """Else the pass would have rows without states, and be wide enough for another kernel."""
     model = Model(target_file)
     context = Context(model, n_ctx=256, threads=1)
-    features = Features(FinalStates(WIDTH))
-    target = LlamaTarget(context, features)
+    stored = StoredStates(FinalStates(WIDTH))
+    target = LlamaTarget(context, stored)
     target.read(0, [3, 4, 5, 6])
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
-    assert features.span(0) == (4, 5)
+    assert stored.span(0) == (4, 5)
     target._known[0].unread = [8, 9]
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS
     assert max(target.widths) == OUTPUTS
     target.keep(0, [0, 1])
-    assert features.span(0) == (7, 10)
+    assert stored.span(0) == (7, 10)
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
-    assert features.span(0) == (7, 11)
+    assert stored.span(0) == (7, 11)
     target.audit(0)
     context.close()
     model.close()

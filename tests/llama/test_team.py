@@ -16,7 +16,7 @@ from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.team import disband, team
+from localspec.llama.team import end_threads, team
 
 SAMPLING = Sampling(temperature=1.0)
 CUT = Cut(SAMPLING.top_k, SAMPLING.top_p, SAMPLING.min_p, SAMPLING.temperature)
@@ -68,7 +68,7 @@ def test_an_idle_runtime_keeps_no_team(compiled: RowKernel) -> None:
         LogitsProcessor(SAMPLING, 9_000).ahead(rows(5))
         made = threads() - before
         assert len(made) >= 4
-        disband()
+        end_threads()
         while threads() & made:  # they end a moment later; the test's own time limit is the bound
             time.sleep(0.01)
         assert len(LogitsProcessor(SAMPLING, 9_000).ahead(rows(5))) == 5  # a new one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,7 +126,7 @@ def test_a_device_that_compiles_kernels_has_ten_minutes_for_a_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alarms: list[int] = []
-    monkeypatch.setattr(proof.signal, "alarm", alarms.append)
+    monkeypatch.setattr(signal, "alarm", alarms.append)
     case = proof.Case("F16", Path("no such file"), [1], np.zeros((1, 4), np.float32), 1.0)
     for layers in (0, None):
         with pytest.raises(LocalspecError):

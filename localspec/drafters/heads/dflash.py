@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.core.values import Extension, Logits
+from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.heads.head_tokens import HeadTokens, each
 
 
@@ -22,7 +22,7 @@ class Filler(Protocol):
         """Tokens that fit for one sequence."""
         ...
 
-    def inject(self, seq: int, position: int, features: StateRows) -> None:
+    def inject(self, seq: int, position: int, states: States) -> None:
         """Append states of the target's tokens from ``position`` on."""
         ...
 
@@ -66,7 +66,7 @@ class BlockModel:
         """Tokens that fit for one sequence."""
         return self._filler.capacity
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.drafters.heads.head_tokens import HeadTokens, each
-from localspec.drafters.model.chain import ChainDrafter
 
-StateRows = NDArray[np.float32]
+States = NDArray[np.float32]
 """(tokens, width) hidden states."""
 
 
@@ -25,7 +24,7 @@ class HiddenStates(Protocol):
         """Positions [first, end) whose states are at hand; (0, 0) if none are."""
         ...
 
-    def rows(self, seq: int, first: int, end: int) -> StateRows:
+    def rows(self, seq: int, first: int, end: int) -> States:
         """States of the tokens at [first, end)."""
         ...
 
@@ -48,19 +47,17 @@ class PairReader(Protocol):
         """Tokens that it can guess after the last pair of the target's own; None: any."""
         ...
 
-    def fuse(self, features: StateRows) -> StateRows:
+    def fuse(self, states: States) -> States:
         """The (tokens, width) states of pairs, made of the target's."""
         ...
 
     def extend(
-        self, seq: int, position: int, tokens: Sequence[int], states: StateRows, outputs: int
-    ) -> tuple[Logits, StateRows]:
+        self, seq: int, position: int, tokens: Sequence[int], states: States, outputs: int
+    ) -> tuple[Logits, States]:
         """Append pairs; logits after the last ``outputs``, and the head's own states there."""
         ...
 
-    def guess(
-        self, seq: int, position: int, token: int, state: StateRows
-    ) -> tuple[Logits, StateRows]:
+    def guess(self, seq: int, position: int, token: int, state: States) -> tuple[Logits, States]:
         """Append a pair with a state of the head's own."""
         ...
 
@@ -70,8 +67,8 @@ class PairReader(Protocol):
         ...
 
     def extend_together(
-        self, work: Sequence[tuple[int, int, Sequence[int], StateRows]]
-    ) -> tuple[Logits, StateRows]:
+        self, work: Sequence[tuple[int, int, Sequence[int], States]]
+    ) -> tuple[Logits, States]:
         """Append pairs (sequence, position, tokens, states) of several sequences in one pass;
         logits after the last pair of each, and the head's own states there.
         """
@@ -90,7 +87,7 @@ class _PairTokens(HeadTokens):
     """Leading tokens whose pairs are in the cache; the first token has none."""
     sure: int = 0
     """Leading tokens whose pairs were made of the target's own states."""
-    own: dict[int, StateRows] = field(default_factory=dict)
+    own: dict[int, States] = field(default_factory=dict)
     """(width,) states by the head's own guess, of tokens that the target has not read."""
 
 
@@ -103,7 +100,7 @@ class _Step:
     tokens: Sequence[int]
     new: Sequence[int]
     """Tokens that are appended to the sequence; some may have been read before."""
-    states: StateRows
+    states: States
     """Hidden states of the target, or one that the head guessed."""
     guessed: bool
 
@@ -134,7 +131,7 @@ class HeadModel:
         """Tokens that it can guess after what the target has read; None: any."""
         return self._reader.depth
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:
@@ -157,7 +154,7 @@ class HeadModel:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _together(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def _together(self, work: Sequence[Extension]) -> list[Logits]:
         """`extend` in one pass over all sequences; nothing where one of them needs several."""
         steps = [self._step(*item) for item in work]
         total = sum(len(step.tokens) for step in steps if step is not None)
@@ -280,13 +277,3 @@ class HeadModel:
             cached.read = length
         cached.sure = min(cached.sure, length)
         cached.own = {j: state for j, state in cached.own.items() if j < length}
-
-
-class HeadDrafter(ChainDrafter):
-    """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
-
-    reads_forced = False
-
-    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """Read along while the states of the prompt are stored."""
-        self._read_prompt(seq, tokens, upto)

@@ -10,13 +10,8 @@ import numpy as np
 from localspec.core.plan import Budget
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import (
-    HeadDrafter,
-    HeadModel,
-    HiddenStates,
-    PairReader,
-    StateRows,
-)
+from localspec.drafters.heads.eagle import HeadModel, HiddenStates, PairReader, States
+from localspec.drafters.heads.head_drafter import HeadDrafter
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
@@ -34,8 +29,8 @@ class TreeReader(PairReader, Protocol):
         ...
 
     def grow(
-        self, tokens: Sequence[int], states: StateRows, above: Sequence[int]
-    ) -> tuple[Logits, StateRows]:
+        self, tokens: Sequence[int], states: States, above: Sequence[int]
+    ) -> tuple[Logits, States]:
         """Append a level of a tree to sequence 0, each pair behind one of the level before."""
         ...
 
@@ -75,7 +70,7 @@ class HeadTreeModel(HeadModel):
         """See `HeadModel`."""
         super().__init__(reader, states, vocabulary)
         self._tree = reader
-        self._level: StateRows | None = None
+        self._level: States | None = None
         """(n, width) states guessed for the nodes of the last level."""
 
     @property
@@ -87,7 +82,7 @@ class HeadTreeModel(HeadModel):
         """See `GrowingModel`."""
         if self._level is None:
             cached = self._sequences[0]
-            root: StateRows = cached.own[len(cached.tokens) - 1]
+            root: States = cached.own[len(cached.tokens) - 1]
             states, above = np.tile(root, (len(tokens), 1)), [0] * len(tokens)
         else:
             states = self._level[list(above)]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from localspec.core.errors import ContextFullError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class HeadTokens:
 
 
 def each(
-    work: Sequence[tuple[int, Sequence[int], int]],
+    work: Sequence[Extension],
     extend: Callable[[int, Sequence[int], int], Logits],
     sequences: Mapping[int, HeadTokens],
     truncate: Callable[[int, int], None],

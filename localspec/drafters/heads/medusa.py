@@ -18,9 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.errors import UnreadyError
-from localspec.core.values import Distribution, Logits, Proposal
+from localspec.core.values import Distribution, Extension, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
@@ -43,7 +43,7 @@ class MedusaHeads(Protocol):
         """Ids that they guess among."""
         ...
 
-    def guess(self, states: StateRows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """(heads, n, V) of the first ``heads`` for (n, width) states, valid until the next call."""
         ...
 
@@ -105,7 +105,7 @@ class MedusaModel:
         found: Logits = cached.rows[index - cached.base, : self.vocabulary]
         return found
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:
@@ -183,7 +183,7 @@ class MedusaDrafter(Trees):
         """``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED."""
         super().__init__(MedusaChains(model, favoured), model.vocabulary, favoured, NAME)
         self._heads = model
-        self._spoken: list[Distribution] = []
+        self._by_head: list[Distribution] = []
         """The q of each head for the tree being built, before anything is drafted."""
 
     def _depth(self, ask: Ask) -> int:
@@ -191,19 +191,19 @@ class MedusaDrafter(Trees):
 
     def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
         processor = self._ranking(ask.processor)
-        self._spoken = []
+        self._by_head = []
         for i in range(depth):
             q = self._q(processor, self._heads.row(ask.seq, ask.position + i), ask.before())
             if q is None:
                 break
-            self._spoken.append(q)
-        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._spoken]
+            self._by_head.append(q)
+        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._by_head]
         return best_first(shares, ask.budget.nodes, self._leaves(ask.budget)) if shares else []
 
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, depth = tree.ask, len(tree.confidences)
         if not ask.processor.reads_text:
-            return dict.fromkeys(frontier, self._spoken[depth])
+            return dict.fromkeys(frontier, self._by_head[depth])
         logits = self._heads.row(ask.seq, ask.position + depth)
         return self._following(tree, ((node, logits) for node in frontier))
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.errors import ContextFullError, UnreadyError
-from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.core.values import Extension, Logits
+from localspec.drafters.heads.eagle import HiddenStates, States
 from localspec.drafters.heads.head_tokens import HeadTokens
 
 
@@ -26,7 +26,7 @@ class Guesser(Protocol):
         """Tokens of the sequence in the target's cache."""
         ...
 
-    def guesses(self, work: Sequence[tuple[int, int, StateRows]]) -> tuple[Logits, StateRows]:
+    def guesses(self, work: Sequence[tuple[int, int, States]]) -> tuple[Logits, States]:
         """(n, V) logits after (sequence, token, state of the token before), and states."""
         ...
 
@@ -37,7 +37,7 @@ class _SharedTokens(HeadTokens):
 
     begin: int = 0
     """Tokens that the target had read when `own` was guessed."""
-    own: list[StateRows] = field(default_factory=list)
+    own: list[States] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Guesses:
     seq: int
     cached: _SharedTokens
     todo: Sequence[int]
-    state: StateRows
+    state: States
     """State of the token before."""
     rows: int
     found: list[Logits] = field(default_factory=list)
@@ -72,7 +72,7 @@ class SharedModel:
         """Tokens that fit for one sequence."""
         return self._reader.capacity
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.errors import DecodeError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 from localspec.drafters.base import Committed, DraftState
 from localspec.drafters.model.interface import DraftModel, SavesDraftState, common_prefix
 
@@ -77,7 +77,7 @@ class DraftCache:
         self._cut(seq, sequence, len(tokens) - 1)
         return tokens[len(sequence.tokens) :]
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Read tokens, see `DraftModel.extend`. Call `missing` for each sequence before.
 
         Raises:

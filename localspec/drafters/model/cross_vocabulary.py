@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.media_rows import is_row
-from localspec.core.values import Ids, Logits
+from localspec.core.values import Extension, Ids, Logits
 from localspec.drafters.model.interface import DraftModel
 
 
@@ -65,7 +65,7 @@ class TranslatedModel:
         """Tokens that fit for one sequence; fewer where the draft's text has more tokens."""
         return self._model.capacity
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens; (rows, V) logits over the target's ids, -inf for those not shared.
 
         Raises:
@@ -104,7 +104,7 @@ class TranslatedModel:
 
     def _piecemeal(
         self,
-        work: Sequence[tuple[int, Sequence[int], int]],
+        work: Sequence[Extension],
         parts: Sequence[list[tuple[int, ...]]],
     ) -> list[Logits]:
         """Logits where a requested row follows a token that is several tokens of the draft."""

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from localspec.core.errors import ContextFullError, PassRefusedError, UnreadyError
-from localspec.core.values import Logits
+from localspec.core.values import Extension, Logits
 
 CANNOT = (ContextFullError, PassRefusedError, UnreadyError)
 """Errors of the draft model, which end a draft and never the reply."""
@@ -27,12 +27,11 @@ class DraftModel(Protocol):
         """Ids that it can read and propose."""
         ...
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+    def extend(self, work: Sequence[Extension]) -> list[Logits]:
         """Append tokens (at least one) to sequences in one pass.
 
-        ``work`` is (sequence, tokens, rows); returns (rows, V) logits after the last ``rows``
-        tokens of each, valid until the next pass. If it raises, nothing was appended;
-        ContextFullError where they do not fit, UnreadyError where something is missing.
+        Returns (rows, V) logits for each, valid until the next pass. If it raises, nothing was
+        appended; ContextFullError where they do not fit, UnreadyError where something is missing.
         """
         ...
 

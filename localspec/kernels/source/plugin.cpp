@@ -24,52 +24,18 @@
 
 #define LS_EXPORT extern "C" __attribute__((visibility("default")))
 
-#ifdef LS_HAS_amx
-extern const Unit localspec_unit_amx;
-#endif
-#ifdef LS_HAS_avx512vnni
-extern const Unit localspec_unit_avx512vnni;
-#endif
-#ifdef LS_HAS_avxvnni
-extern const Unit localspec_unit_avxvnni;
-#endif
-#ifdef LS_HAS_avx2
-extern const Unit localspec_unit_avx2;
-#endif
-#ifdef LS_HAS_neoni8mm
-extern const Unit localspec_unit_neoni8mm;
-#endif
-#ifdef LS_HAS_neon
-extern const Unit localspec_unit_neon;
-#endif
+// LS_UNITS names each unit in LS_EACH(...), the best first.
+#define LS_EACH(name) extern const Unit localspec_unit_##name;
+LS_UNITS
+#undef LS_EACH
 
 namespace {
 
-const Unit * const UNITS[] = {  // the best first
-#ifdef LS_HAS_amx
-    &localspec_unit_amx,
-#endif
-#ifdef LS_HAS_avx512vnni
-    &localspec_unit_avx512vnni,
-#endif
-#ifdef LS_HAS_avxvnni
-    &localspec_unit_avxvnni,
-#endif
-#ifdef LS_HAS_avx2
-    &localspec_unit_avx2,
-#endif
-#ifdef LS_HAS_neoni8mm
-    &localspec_unit_neoni8mm,
-#endif
-#ifdef LS_HAS_neon
-    &localspec_unit_neon,
-#endif
-    nullptr,
-};
+#define LS_EACH(name) &localspec_unit_##name,
+const Unit * const UNITS[] = {LS_UNITS nullptr};
 
 const Unit * unit;  // in use
 std::atomic<bool> offered{true};
-std::atomic<int64_t> taken{0};
 constexpr size_t LINE = 64;
 constexpr size_t HUGE_PAGE = 2u << 20;
 
@@ -120,7 +86,6 @@ void pack(const Format * f, const ggml_tensor * t, const char * data) {
     }
     work();
     for (std::thread & one : others) one.join();
-    taken++;
 }
 
 // ---- sharing work among the threads of a pass ----
@@ -500,7 +465,6 @@ LS_EXPORT const char * localspec_kernels_register(const char * wanted) {
 }
 
 LS_EXPORT void localspec_kernels_offer(int on) { offered = on != 0; }
-LS_EXPORT int64_t localspec_kernels_tensors(void) { return taken; }
 
 LS_EXPORT int localspec_kernels_supports(int type) {
     const Unit * u = unit ? unit : find(nullptr);

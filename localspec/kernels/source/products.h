@@ -69,8 +69,10 @@ struct Scales {
 };
 
 template <class T> LS_INLINE Scales scales(const typename T::Packed * p, int j) {
-    if constexpr (T::SUB == 32) {
+    if constexpr (T::MINIMA) {
         return {T::factor(p, j), T::minimum(p, j)};
+    } else if constexpr (T::SUB == 32) {
+        return {T::factor(p, j), zero()};
     } else {
         return {T::factor(p, 2 * j), T::factor(p, 2 * j + 1)};
     }

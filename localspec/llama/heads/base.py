@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from localspec.core.errors import ContextFullError, DecodeError, LocalspecError
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama import experimental
 from localspec.llama.batch import Batch, StopFlag
 from localspec.llama.context import Context
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.heads.tree_sequences import TreeSequences
 from localspec.llama.library import c_api
 from localspec.llama.limits import OUTPUTS, decode_error
 from localspec.llama.model import Model
 
-Pairs = tuple[int, int, Tokens, Rows]
+Pairs = tuple[int, int, Tokens, States]
 """Pairs of a sequence: its number, the position of the first, tokens, states."""
 
 
@@ -88,13 +88,13 @@ class Head(Context):
     def _width(self) -> int:
         return int(c_api.llama_model_n_embd(self.model.handle))
 
-    def fuse(self, features: Rows) -> Rows:
+    def fuse(self, states: States) -> States:
         """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
-        return features
+        return states
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),
@@ -117,15 +117,15 @@ class Head(Context):
         """Tokens that it can guess after the last pair of the target's own states; None: any."""
         return None
 
-    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+    def guess(self, seq: int, position: int, token: int, state: States) -> tuple[Logits, States]:
         """Append a pair with a (width,) state that the head guessed; (1, V) and (1, width), as
         `extend`, and raises what that does.
         """
         return self.extend(seq, position, (token,), state[None], 1)
 
     def extend(
-        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
+        self, seq: int, position: int, tokens: Tokens, states: States, outputs: int
+    ) -> tuple[Logits, States]:
         """Append pairs from ``position`` on, at the sequence's end or anywhere if it is empty.
 
         Returns (outputs, V) logits after the last ones, and (outputs, width) the head's own guess
@@ -153,7 +153,7 @@ class Head(Context):
         """Pairs that `extend_together` takes; 0 where every sequence needs passes of its own."""
         return min(self.n_batch, self._outputs)
 
-    def extend_together(self, work: Sequence[Pairs]) -> tuple[Logits, Rows]:
+    def extend_together(self, work: Sequence[Pairs]) -> tuple[Logits, States]:
         """Append pairs of several sequences in one pass, in the order of their ids.
 
         Returns (n, V) logits after the last pair of each, and (n, width) the head's own guess of
@@ -167,7 +167,7 @@ class Head(Context):
         last = np.cumsum([len(tokens) for _, _, tokens, _ in work]) - 1
         return (logits if self._all_states else logits[last]), own[last]
 
-    def _append(self, work: Sequence[Pairs], outputs: int) -> tuple[Logits, Rows]:
+    def _append(self, work: Sequence[Pairs], outputs: int) -> tuple[Logits, States]:
         """Append pairs in one pass, of which the last ``outputs`` of each sequence are asked for.
 
         Returns their logits, or those of all pairs, and the states of all; none without outputs.
@@ -205,11 +205,11 @@ class Head(Context):
             if self.length(seq) == 0:
                 self._lengths[seq] = 0
 
-    def _own(self, rows: int) -> Rows:
+    def _own(self, rows: int) -> States:
         """States that the last pass guessed."""
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
 
-    def grow(self, tokens: Tokens, states: Rows, above: Sequence[int]) -> tuple[Logits, Rows]:
+    def grow(self, tokens: Tokens, states: States, above: Sequence[int]) -> tuple[Logits, States]:
         """Append a level of a tree to sequence 0: several pairs at one position.
 
         ``above`` are the numbers of those pairs of the level before that they follow; of the first
@@ -250,23 +250,23 @@ class Eagle(Head):
     def __init__(self, model: Model, target: Context, **settings: Any) -> None:
         """See `Head`; passes are of no more pairs than can have logits."""
         super().__init__(model, target, **{**settings, "n_batch": OUTPUTS})
-        self._features: Batch | None = None
+        self._inputs: Batch | None = None
 
-    def fuse(self, features: Rows) -> Rows:
+    def fuse(self, states: States) -> States:
         """The head's fusion of three depths into one state (section 3.1, "g")."""
         return np.concatenate(
             [
-                self._fused(features[at : at + self.n_batch])
-                for at in range(0, len(features), self.n_batch)
+                self._fused(states[at : at + self.n_batch])
+                for at in range(0, len(states), self.n_batch)
             ]
         )
 
-    def _fused(self, features: Rows) -> Rows:
-        n, width = features.shape
-        if self._features is None:
-            self._features = Batch(self.n_batch, states=width, tokens=False)
-        batch = self._features
-        batch.states[:n] = features
+    def _fused(self, states: States) -> States:
+        n, width = states.shape
+        if self._inputs is None:
+            self._inputs = Batch(self.n_batch, states=width, tokens=False)
+        batch = self._inputs
+        batch.states[:n] = states
         # The fusion has no positions, but llama.cpp wants the next ones.
         batch.positions[:n] = np.arange(n) + self.length(0)
         batch.seqs[:n, 0], batch.seq_counts[:n], batch.outputs[:n] = 0, 1, 1

@@ -11,7 +11,7 @@ from localspec.core.values import Logits
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
@@ -42,7 +42,7 @@ class Blocks(Head):
         self._dimensions = 4 if several else 1
         """Numbers of a position: drafts for targets that see images have four."""
         self._batch = Batch(self.n_batch)
-        self._features: Batch | None = None
+        self._inputs: Batch | None = None
 
     def _adjust(self, params: Any) -> None:
         params.ctx_other = self._other.handle
@@ -52,24 +52,24 @@ class Blocks(Head):
         """Tokens that it can guess: those that are masked."""
         return self.block - 1
 
-    def inject(self, seq: int, position: int, features: Rows) -> None:
+    def inject(self, seq: int, position: int, states: States) -> None:
         """Append the (n, width of the tap) target's states of the tokens from ``position`` on, at
         the sequence's end, or anywhere if it is empty. If it raises, whole passes stay.
 
         Raises:
             ContextFullError, Interrupted, DecodeError
         """
-        if self._features is None:
-            self._features = Batch(
-                self.n_batch, states=features.shape[1], tokens=False, dimensions=self._dimensions
+        if self._inputs is None:
+            self._inputs = Batch(
+                self.n_batch, states=states.shape[1], tokens=False, dimensions=self._dimensions
             )
         if self._lengths[seq] == 0:
             self._lengths[seq] = position
         if self._lengths[seq] != position:
             raise DecodeError(f"states at {position}, after {self._lengths[seq]}")
-        batch = self._features
-        for at in range(0, len(features), self.n_batch):
-            part = features[at : at + self.n_batch]
+        batch = self._inputs
+        for at in range(0, len(states), self.n_batch):
+            part = states[at : at + self.n_batch]
             n, start = len(part), position + at
             batch.states[:n], batch.outputs[:n] = part, 0
             for i in range(min(self._dimensions, 3)):  # of four the last one is not used

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from localspec.llama import experimental
 from localspec.llama.library import c_api
 
-Rows = NDArray[np.float32]
+States = NDArray[np.float32]
 """(tokens, width) hidden states."""
 
 _WINDOW = 512
@@ -37,7 +37,7 @@ class Tap(Protocol):
         """Have llama.cpp keep them from the next pass of this context on."""
         ...
 
-    def rows(self, context: Any, n: int) -> Rows:
+    def rows(self, context: Any, n: int) -> States:
         """(n, width) a copy of the states of all tokens of the last pass."""
         ...
 
@@ -60,7 +60,7 @@ class LayerInputs:
         for layer in self.layers:
             experimental.required("an EAGLE-3 head").set_layer_input(context, layer, True)
 
-    def rows(self, context: Any, n: int) -> Rows:
+    def rows(self, context: Any, n: int) -> States:
         """See `Tap`."""
         get = experimental.required("an EAGLE-3 head").get_layer_input
         return np.hstack([_rows(get(context, layer), n, self.n_embd) for layer in self.layers])
@@ -82,7 +82,7 @@ class NextStates:
         """See `Tap`."""
         experimental.required("multi-token prediction").set_nextn(context, True, False)
 
-    def rows(self, context: Any, n: int) -> Rows:
+    def rows(self, context: Any, n: int) -> States:
         """See `Tap`."""
         get = experimental.required("multi-token prediction").get_nextn
         return _rows(get(context), n, self.n_embd).copy()
@@ -103,12 +103,12 @@ class FinalStates:
     def open(self, context: Any) -> None:
         """See `Tap`; a context switches these on pass by pass."""
 
-    def rows(self, context: Any, n: int) -> Rows:
+    def rows(self, context: Any, n: int) -> States:
         """See `Tap`."""
         return _rows(c_api.llama_get_embeddings(context), n, self.n_embd).copy()
 
 
-def _rows(pointer: Any, n: int, width: int) -> Rows:
+def _rows(pointer: Any, n: int, width: int) -> States:
     if not pointer:
         raise RuntimeError("llama.cpp kept no hidden states of the last pass")
     return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (n, width))
@@ -120,16 +120,16 @@ class _Stored:
 
     first: int
     """Position of the first row."""
-    buffer: Rows
+    buffer: States
     start: int = 0
     """Positions of the rows in the buffer."""
     count: int = 0
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> States:
         return self.buffer[self.start : self.start + self.count]
 
-    def append(self, rows: Rows, window: int) -> None:
+    def append(self, rows: States, window: int) -> None:
         if self.start + self.count + len(rows) > len(self.buffer):
             kept = self.rows[max(0, self.count + len(rows) - window) :].copy()
             self.first += self.count - len(kept)
@@ -140,7 +140,7 @@ class _Stored:
         self.count += len(rows)
 
 
-class Features:
+class StoredStates:
     """The states of the last tokens in the target's KV cache, by sequence and position.
 
     The owner of the KV cache keeps it in step: what is forgotten there is forgotten here.
@@ -152,7 +152,7 @@ class Features:
         self._window = window
         self._stored: dict[int, _Stored] = {}
 
-    def put(self, seq: int, position: int, rows: Rows) -> None:
+    def put(self, seq: int, position: int, rows: States) -> None:
         """States of the tokens from ``position`` on, in place of all that was there and behind."""
         self.cut(seq, position)
         surplus = max(0, len(rows) - self._window)
@@ -208,7 +208,7 @@ class Features:
         stored = self._stored.get(seq)
         return (0, 0) if stored is None else (stored.first, stored.first + stored.count)
 
-    def rows(self, seq: int, first: int, end: int) -> Rows:
+    def rows(self, seq: int, first: int, end: int) -> States:
         """(end - first, width) view of the states of the tokens at [first, end), all at hand."""
         stored = self._stored[seq]
         return stored.rows[first - stored.first : end - stored.first]

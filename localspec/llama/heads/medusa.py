@@ -24,7 +24,7 @@ from localspec.core.errors import (
 from localspec.core.values import Logits
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.heads.tensors import Matrix, Weight, mapped
 from localspec.models.compat import medusa
 from localspec.models.gguf.ggml_types import type_name
@@ -95,7 +95,7 @@ class Medusa(Protocol):
         """Ids that they guess among."""
         ...
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """(heads, n, V) of the first ``heads`` for (n, width) states: a view, overwritten by the
         next call of the same shape.
         """
@@ -106,7 +106,7 @@ class Medusa(Protocol):
         ...
 
 
-class Reckoned:
+class NumpyMedusa:
     """Heads computed by numpy: where ggml's calls are missing, and to compare with."""
 
     def __init__(self, made_of: MedusaWeights) -> None:
@@ -116,11 +116,11 @@ class Reckoned:
         self._outputs = [numbers[w.name] for w in made_of.outputs]
         self.count, self.vocabulary = len(self._blocks), made_of.vocabulary
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """See `Medusa`."""
         return np.stack([self._one(states, k) for k in range(heads)])
 
-    def _one(self, y: Rows, k: int) -> Matrix:
+    def _one(self, y: States, k: int) -> Matrix:
         for weight, bias in self._blocks[k]:
             inner = y @ weight.T + bias
             y = y + inner / (1 + np.exp(-inner))
@@ -143,7 +143,7 @@ class _Graph:
     """(heads, n, V); the results fill it one after the other."""
 
 
-class Computed:
+class GgmlMedusa:
     """Heads computed by ggml on one device, their weights as they are in the file."""
 
     def __init__(self, made_of: MedusaWeights, *, on_gpu: bool, threads: int) -> None:
@@ -187,7 +187,7 @@ class Computed:
         """The name of the device that computes them."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: States, heads: int) -> Logits:
         """See `Medusa`.
 
         Raises:
@@ -318,5 +318,5 @@ def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) ->
     made_of = weights_of(head, target)
     if bindings.calls() is None:
         library.logger.warning("the Medusa heads are computed by numpy")
-        return Reckoned(made_of)
-    return Computed(made_of, on_gpu=on_gpu, threads=threads)
+        return NumpyMedusa(made_of)
+    return GgmlMedusa(made_of, on_gpu=on_gpu, threads=threads)

@@ -11,7 +11,7 @@ from localspec.core.errors import DecodeError
 from localspec.core.values import Logits, Tokens
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 
@@ -72,8 +72,8 @@ class MtpLayers(MtpLayer):
         return self._layers
 
     def extend(
-        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
+        self, seq: int, position: int, tokens: Tokens, states: States, outputs: int
+    ) -> tuple[Logits, States]:
         """Append pairs to the parts of all layers, see `Head`; logits are of the first layer."""
         for layer in range(self._layers - 1, 0, -1):
             self._calls.set_nextn_offset(self.handle, layer)
@@ -84,7 +84,7 @@ class MtpLayers(MtpLayer):
         self._guessed[seq] = _Guessed(position + len(tokens))
         return found
 
-    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+    def guess(self, seq: int, position: int, token: int, state: States) -> tuple[Logits, States]:
         """See `Head.guess`; computed by the layer for that place."""
         guessed = self._guessed[seq]
         layer, start = 1 + len(guessed.tokens), guessed.start
@@ -113,4 +113,4 @@ class _Guessed:
 
     start: int
     tokens: tuple[int, ...] = ()
-    states: tuple[Rows, ...] = ()
+    states: tuple[States, ...] = ()

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from localspec.core.errors import DecodeError
-from localspec.core.values import Logits, Tokens
+from localspec.core.values import Extension, Logits
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.hidden_states import States
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES
 from localspec.llama.model import Model
@@ -63,7 +63,7 @@ class Assistant(Head):
     def truncate(self, seq: int, length: int) -> None:
         """Does nothing: the cells are the target's."""
 
-    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+    def guesses(self, work: Sequence[tuple[int, int, States]]) -> tuple[Logits, States]:
         """One pass over (sequence, token, (width,) state of the token before) of some sequences.
 
         Returns (n, V) logits of what follows, and (n, width) the states guessed for these tokens;
@@ -87,7 +87,7 @@ class Assistant(Head):
 
     def forward(
         self,
-        work: Sequence[tuple[int, Tokens, int]],
+        work: Sequence[Extension],
         *,
         states: bool = False,
         padding: Sequence[int] = (),

@@ -6,14 +6,20 @@ import numpy as np
 
 from localspec.core.errors import ModelFileError, UnsupportedModelError
 from localspec.drafters.heads.dflash import BlockModel
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
+from localspec.drafters.heads.eagle import HeadModel
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
+from localspec.drafters.heads.head_drafter import ForwardOnlyDrafter, HeadDrafter
 from localspec.drafters.heads.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.heads.shared_kv import SharedModel
 from localspec.llama.heads.base import Eagle, Head
 from localspec.llama.heads.dflash import Blocks
-from localspec.llama.heads.hidden_states import Features, FinalStates, LayerInputs, NextStates, Tap
+from localspec.llama.heads.hidden_states import (
+    FinalStates,
+    LayerInputs,
+    NextStates,
+    StoredStates,
+    Tap,
+)
 from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.heads.shared_kv import Assistant
 from localspec.llama.heads.tensors import mapped
@@ -59,13 +65,13 @@ def open_mtp(opening: Opening) -> Opened:
 
 
 def _assistant(opening: Opening, model: Model, tap: NextStates) -> Opened:
-    head, features = opening.head(Assistant, model), Features(tap)
+    head, stored = opening.head(Assistant, model), StoredStates(tap)
     vocabulary = _shared_vocabulary(opening, head)
     _check_words(opening.head_file, vocabulary)
     _check_width(opening, head, tap)
-    shared = SharedModel(head, features, vocabulary)
+    shared = SharedModel(head, stored, vocabulary)
     drafter = ForwardOnlyDrafter(shared, opening.favoured, opening.spec.name)
-    return opening.opened(drafter, TimedContext(head), features, head)
+    return opening.opened(drafter, TimedContext(head), stored, head)
 
 
 def open_dflash(opening: Opening) -> Opened:
@@ -77,12 +83,12 @@ def open_dflash(opening: Opening) -> Opened:
     with opening.head_model() as model:
         assert opening.sidecar is not None  # no target holds such a head
         tap = LayerInputs(target_layers(opening.sidecar), opening.target_header.n_embd)
-        head, features = opening.head(Blocks, model), Features(tap)
+        head, stored = opening.head(Blocks, model), StoredStates(tap)
         vocabulary = _shared_vocabulary(opening, head)
         _check_words(opening.head_file, vocabulary)
-        blocks = BlockModel(head, features, vocabulary)
+        blocks = BlockModel(head, stored, vocabulary)
         drafter = ForwardOnlyDrafter(blocks, opening.favoured, opening.spec.name, head.depth)
-        return opening.opened(drafter, TimedBlocks(head), features, head)
+        return opening.opened(drafter, TimedBlocks(head), stored, head)
 
 
 def open_medusa(opening: Opening) -> Opened:
@@ -96,8 +102,8 @@ def open_medusa(opening: Opening) -> Opened:
     loaded = opening.parts.medusa(file, opening.target_file, target)
     placed = opening.parts.fit.draft
     tap = FinalStates(opening.target_header.n_embd)
-    features = Features(tap)
-    model = MedusaModel(loaded, features, target.model.n_vocab)
+    stored = StoredStates(tap)
+    model = MedusaModel(loaded, stored, target.model.n_vocab)
     timed = TimedMedusa(
         loaded,
         width=tap.width,
@@ -105,24 +111,24 @@ def open_medusa(opening: Opening) -> Opened:
         layers=0 if placed is None else placed.gpu_layers,
         threads=opening.parts.medusa_threads(target),
     )
-    return Opened(MedusaDrafter(model, opening.favoured), timed, features, uses_file=True)
+    return Opened(MedusaDrafter(model, opening.favoured), timed, stored, uses_file=True)
 
 
 def _head_drafter(opening: Opening, head: Head, tap: Tap) -> Opened:
     """A drafter with a head that guesses one token after the other: of trees where its context has
     branches, else of chains.
     """
-    features = Features(tap)
+    stored = StoredStates(tap)
     vocabulary, name = _shared_vocabulary(opening, head), opening.spec.name
     if head.branches:
-        grows = HeadTreeModel(head, features, vocabulary)
+        grows = HeadTreeModel(head, stored, vocabulary)
         drafter: HeadDrafter | HeadTreeDrafter = HeadTreeDrafter(
             grows, opening.favoured, name, grows.depth
         )
     else:
-        model = HeadModel(head, features, vocabulary)
+        model = HeadModel(head, stored, vocabulary)
         drafter = HeadDrafter(model, opening.favoured, name, model.depth)
-    return opening.opened(drafter, TimedContext(head), features, head)
+    return opening.opened(drafter, TimedContext(head), stored, head)
 
 
 def _shared_vocabulary(opening: Opening, head: Head) -> int:

@@ -15,7 +15,7 @@ from localspec.core.values import Proposal
 from localspec.drafters.base import Drafter
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
-from localspec.llama.heads.hidden_states import Features
+from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.model import Model
 from localspec.llama.timing import Timed, TimedBlocks
 from localspec.loading.resources import Parts
@@ -126,7 +126,7 @@ class Opened:
     drafter: Drafter
     timed: Timed | None = None
     """Measures the cost of a drafted token; None where that is next to nothing."""
-    features: Features | None = None
+    stored: StoredStates | None = None
     """Hidden states that the target keeps for it."""
     uses_file: bool = False
     """Whether it drafts from the draft file."""
@@ -195,14 +195,14 @@ class Opening:
         planned = fit.draft if fit.draft is not None else fit.target
         return self.parts.head(kind, model, self.target, planned.kv_type)
 
-    def opened(self, drafter: Drafter, timed: Timed, features: Features, head: Head) -> Opened:
+    def opened(self, drafter: Drafter, timed: Timed, stored: StoredStates, head: Head) -> Opened:
         """A head that was checked and is ready."""
         seconds = timed.seconds if isinstance(timed, TimedBlocks) else None
         self.parts.choose_head_threads(head, self.target, seconds)
         return Opened(
             drafter,
             timed,
-            features,
+            stored,
             uses_file=self.sidecar is not None,
             notices=short_training(head.model, self.target.model, self.parts.fit.context),
         )

@@ -20,6 +20,14 @@ struct Activation {
     int32_t start[2];  // for all 32, or for each half of them where SUB is 16
 };
 
+// 32 codes of four bits as a block of a file has them: the upper nibbles are the codes from 16 on.
+LS_INLINE void halves(const uint8_t * q, uint8_t * codes) {
+    for (int x = 0; x < 16; x++) {
+        codes[x] = q[x] & 15;
+        codes[x + 16] = q[x] >> 4;
+    }
+}
+
 // The low four bits of 32 codes of column c: the upper nibbles are the codes from 16 on.
 LS_INLINE void pack_nibbles(const uint8_t * codes, int c, uint8_t * out) {
     uint8_t t[16];

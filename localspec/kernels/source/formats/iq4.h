@@ -13,13 +13,6 @@ LS_INLINE void looked_up(const uint8_t * p, const int8_t * table, W * w) {
     for (int g = 0; g < 8; g++) w[g] = look_up(table, w[g]);
 }
 
-LS_INLINE void halves(const uint8_t * q, uint8_t * codes) {
-    for (int x = 0; x < 16; x++) {
-        codes[x] = q[x] & 15;
-        codes[x + 16] = q[x] >> 4;
-    }
-}
-
 struct IQ4_NL {
     static constexpr int TYPE = 20, K = 32, BYTES = 18, BITS = 8, SUB = 32, OFFSET = SIGNED_SHIFT;
     static constexpr bool MINIMA = false;
@@ -37,7 +30,6 @@ struct IQ4_NL {
     }
     LS_INLINE void codes(const Packed * p, int, W * w) { looked_up(p->low, UNEVEN, w); }
     LS_INLINE F factor(const Packed * p, int) { return load_f16(p->d); }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 struct IQ4_XS {
@@ -66,7 +58,6 @@ struct IQ4_XS {
         const I high = and_int(right(load_bytes(p->high_scale[j / 4]), (j & 3) * 2), all_int(3));
         return mul(load_f16(p->d), to_float(add_int(or_int(low, left<4>(high)), all_int(-32))));
     }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 struct MXFP4 {
@@ -90,7 +81,6 @@ struct MXFP4 {
     LS_INLINE F factor(const Packed * p, int) {
         return mul(bits_to_float(left<23>(load_bytes(p->exponent))), all(0.5f));
     }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 }  // namespace LS_ISA

@@ -16,15 +16,11 @@ struct Q4_0 {
     LS_INLINE void pack(const uint8_t * block, int c, Packed * out) {
         uint8_t codes[32];
         memcpy(&out->d[c], block, 2);
-        for (int x = 0; x < 16; x++) {
-            codes[x] = block[2 + x] & 15;
-            codes[x + 16] = block[2 + x] >> 4;
-        }
+        halves(block + 2, codes);
         pack_nibbles(codes, c, out->low);
     }
     LS_INLINE void codes(const Packed * p, int, W * w) { nibbles(p->low, w); }
     LS_INLINE F factor(const Packed * p, int) { return load_f16(p->d); }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 }  // namespace LS_ISA

@@ -18,10 +18,7 @@ struct Q4_1 {
         memcpy(&out->d[c], block, 2);
         memcpy(&out->least[c], block + 2, 2);
         out->least[c] ^= 0x8000;  // a minimum is taken off
-        for (int x = 0; x < 16; x++) {
-            codes[x] = block[4 + x] & 15;
-            codes[x + 16] = block[4 + x] >> 4;
-        }
+        halves(block + 4, codes);
         pack_nibbles(codes, c, out->low);
     }
     LS_INLINE void codes(const Packed * p, int, W * w) { nibbles(p->low, w); }

@@ -30,7 +30,6 @@ struct Q5_0 {
         add_bit(p->fifth, w);
     }
     LS_INLINE F factor(const Packed * p, int) { return load_f16(p->d); }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 }  // namespace LS_ISA

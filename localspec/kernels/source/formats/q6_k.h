@@ -35,7 +35,6 @@ struct Q6_K {
     LS_INLINE F factor(const Packed * p, int j) {
         return mul(load_f16(p->d), to_float(load_signed_bytes(p->scale[j])));
     }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 }  // namespace LS_ISA

@@ -19,7 +19,6 @@ struct Q8_0 {
     }
     LS_INLINE void codes(const Packed * p, int, W * w) { bytes(p->all, w); }
     LS_INLINE F factor(const Packed * p, int) { return load_f16(p->d); }
-    LS_INLINE F minimum(const Packed *, int) { return zero(); }
 };
 
 }  // namespace LS_ISA

@@ -1,4 +1,4 @@
-"""Drafting with heads that cannot predict at positions that the target has passed."""
+"""Drafting with heads: with those that predict anywhere in a text, and those that do at its end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.plan import Evidence
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
-from localspec.drafters.heads.eagle import HeadDrafter
+from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.drafted_chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import confidence
+
+
+class HeadDrafter(ChainDrafter):
+    """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
+
+    reads_forced = False
+
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Read along while the states of the prompt are stored."""
+        self._read_prompt(seq, tokens, upto)
 
 
 class ForwardOnlyDrafter(HeadDrafter):
