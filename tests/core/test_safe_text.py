@@ -213,6 +213,7 @@ DOORS = {
     Path("localspec/core/kernel/build.py"): "a report for the log of scripts/bootstrap.py",
     Path("localspec/core/processes/bounded_child.py"): _ANSWER,
     Path("localspec/kernels/library.py"): _ANSWER,
+    Path("localspec/kernels/proof_report.py"): _ANSWER,
     Path("localspec/kernels/prove.py"): _ANSWER,
     Path("localspec/llama/kernel_speed.py"): _ANSWER,
     Path("localspec/llama/proof.py"): _ANSWER,
