@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -275,6 +277,27 @@ async def test_texts_that_are_sent_in_parts_have_their_vectors_and_numbers(
     with pytest.raises(ContextError, match="text 150 has"):
         await process.embed([*texts, "a " * 500])
     await process.close()
+
+
+async def test_nothing_of_a_request_is_kept_and_no_door_is_open_but_a_pipe(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    process = EmbeddingProcess(str(models["bert"]), threads=1)
+    first = await process.embed(["a secret panda"])
+    await process.embed(TEXTS)
+    again = await process.embed(["a secret panda"])
+    assert (again.vectors == first.vectors).all()
+    assert again.counts == first.counts
+    assert process._process is not None
+    if sys.platform == "linux":
+        tables = [Path("/proc/net", name) for name in ("tcp", "tcp6", "udp", "udp6")]
+        rows = [line for at in tables if at.exists() for line in at.read_text().splitlines()]
+        sockets = {f"socket:[{row.split()[9]}]" for row in rows}
+        fds = Path(f"/proc/{process._process.pid}/fd").iterdir()
+        assert not sockets & {os.readlink(fd) for fd in fds}
+    await process.close()
+    written = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert [file for file in written if b"secret" in file.read_bytes()] == []
 
 
 async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
