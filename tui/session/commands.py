@@ -136,7 +136,7 @@ SPECS = {
     "preset": Spec(
         "/preset [NAME | save NAME]", "choose a preset, use one by name, or save one", str
     ),
-    "settings": Spec("/settings", "settings of sampling and drafting: see, change, save", _nothing),
+    "settings": Spec("/settings", "sampling and drafting: see, change and save", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
     "schema": Spec("/schema [FILE | off]", "replies as JSON that fits a schema, or any text", str),
