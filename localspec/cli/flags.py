@@ -140,7 +140,7 @@ class _Default:
             checked = self._spec.check(value)
         except UsageError:  # the command itself says what is wrong
             return "unusable in config.toml"
-        return ", ".join(json.loads(checked)) or "none" if self._spec.repeated else str(value)
+        return ", ".join(json.loads(str(checked))) or "none" if self._spec.repeated else str(value)
 
 
 def setting_option(
