@@ -18,6 +18,7 @@ import fcntl
 import html
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -88,7 +89,7 @@ class Recording:
     def __init__(self, command: list[str], columns: int, rows: int, home: Path) -> None:
         self.outputs: list[Output] = []
         self._screen = pyte.Screen(columns, rows)
-        self._stream = pyte.Stream(self._screen)
+        self._stream = Drawing(self._screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         environment = os.environ | {
             "TERM": "xterm-256color",
@@ -121,7 +122,7 @@ class Recording:
                 return
             if text := self._decoder.decode(raw):
                 self.outputs.append(Output(time.monotonic() - self._began, text))
-                feed(self._stream, text)
+                self._stream.feed(text)
 
     def wait(self, text: str) -> None:
         """Record until the screen shows a text."""
@@ -140,22 +141,26 @@ class Recording:
         os.close(self._file)
 
 
-def feed(stream: pyte.Stream, text: str) -> None:
-    """Draw output; queries of the keyboard protocol, which pyte would print, are left out."""
-    stream.feed(_without_private(text))
+class Drawing(pyte.Stream):
+    """Draws output without private sequences such as ``ESC [ > 1 u``, which pyte would print.
 
+    A piece of output may end inside a sequence: its beginning waits for the next piece.
+    """
 
-def _without_private(text: str) -> str:
-    """The text without sequences such as ``ESC [ > 1 u``, which pyte does not know."""
-    parts = text.split("\x1b[")
-    kept = [parts[0]]
-    for part in parts[1:]:
-        if part[:1] in "<>=":
-            end = next((i for i, c in enumerate(part[1:], 1) if "@" <= c <= "~"), len(part) - 1)
-            kept.append(part[end + 1 :])
-        else:
-            kept.append("\x1b[" + part)
-    return "".join(kept)
+    _PRIVATE = re.compile(r"\x1b\[[<>=][0-?]*[ -/]*[@-~]")
+    _BEGUN = re.compile(r"\x1b(\[[0-?]*[ -/]*)?\Z")
+
+    def __init__(self, screen: pyte.Screen) -> None:
+        super().__init__(screen)
+        self._waiting = ""
+
+    def feed(self, data: str) -> None:
+        """Draw a piece of output."""
+        text = self._waiting + data
+        begun = self._BEGUN.search(text)
+        end = len(text) if begun is None else begun.start()
+        self._waiting = text[end:]
+        super().feed(self._PRIVATE.sub("", text[:end]))
 
 
 def play(recording: Recording, steps: list[str]) -> None:
@@ -195,10 +200,10 @@ class Frame:
 def frames(outputs: list[Output], columns: int, rows: int) -> Iterator[Frame]:
     """The different screens, at most one for each eighth of a second."""
     screen = pyte.Screen(columns, rows)
-    stream = pyte.Stream(screen)
+    stream = Drawing(screen)
     shown: tuple[Row, ...] | None = None
     for at, output in enumerate(outputs):
-        feed(stream, output.text)
+        stream.feed(output.text)
         following = outputs[at + 1].seconds if at + 1 < len(outputs) else output.seconds + 1e9
         if int(following / _FRAME_SECONDS) == int(output.seconds / _FRAME_SECONDS):
             continue

@@ -34,8 +34,8 @@ A line that is one word of letters after a slash is a command; Tab completes it.
 slash sends it to the model. `@path` in a message attaches a text file, a PDF or a notebook, and
 `@folder/` the files of a folder; Tab completes the path; a name with spaces needs quotes:
 `@"my notes.txt"`. Words in large pastes, in code and in files that are attached name no
-files. In `chat --plain` there are `/help`, `/new`, `/system`, `/schema`, `/temp`, `/seed` and
-`/quit`, in a pipe too.
+files. In `chat --plain` there are `/help`, `/new`, `/system`, `/image`, `/schema`, `/temp`, `/seed`
+and `/quit`, in a pipe too.
 
 | Command | Does |
 |---|---|

@@ -33,7 +33,8 @@ AUTO = "auto"
 url_flag = click.option(
     "--url",
     metavar="URL",
-    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
+    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; MODEL (or -m) names its "
+    "model.",
 )
 plain_url_flag = click.option(
     "--plain-url",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,11 +135,12 @@ class _Default:
     def __str__(self) -> str:
         try:
             value = self()
-            for one in value if self._spec.repeated else (value,):
-                self._spec.check(one)
+            if self._spec.repeated:
+                (value,) = value
+            checked = self._spec.check(value)
         except UsageError:  # the command itself says what is wrong
             return "unusable in config.toml"
-        return str(value)
+        return ", ".join(json.loads(str(checked))) or "none" if self._spec.repeated else str(value)
 
 
 def setting_option(

@@ -54,9 +54,9 @@ def command(
 ) -> int:
     """Serve this machine's devices by llama.cpp's RPC, until Ctrl-C.
 
-    Another machine uses them with --rpc HOST:PORT on chat, run, verify and bench. One client at a
-    time. The protocol has neither passwords nor encryption, so the address is this machine's own;
-    others reach it through SSH:
+    Another machine uses them with --rpc HOST:PORT on chat, run, serve, verify, bench and tune. One
+    client at a time. The protocol has neither passwords nor encryption, so the address is this
+    machine's own; others reach it through SSH:
 
       ssh -N -L 50052:127.0.0.1:50052 USER@THIS-MACHINE
     """

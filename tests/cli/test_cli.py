@@ -478,13 +478,17 @@ def test_help_tells_what_a_flag_is_where_it_is_not_given(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "config.toml").write_text("top_k = 9\nmin_p = true\n")
+    (tmp_path / "config" / "config.toml").write_text(
+        'top_k = 9\nmin_p = true\nlora = ["a.gguf:0.5", "b.gguf"]\n'
+    )
     config.settings.cache_clear()
     assert cli.call(["run", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "the most probable token. [default: 0.8]" in told
     assert "0 = off. [default: 9]" in told
     assert "0 = off. [default: unusable in config.toml]" in told
+    assert "several times. [default: a.gguf:0.5, b.gguf]" in told
+    assert "several times. [default: none]" in told
     config.settings.cache_clear()
 
 

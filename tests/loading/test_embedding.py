@@ -278,6 +278,35 @@ async def test_texts_that_are_sent_in_parts_have_their_vectors_and_numbers(
     await process.close()
 
 
+def network_sockets(pid: int) -> set[Path]:
+    """The sockets of a network that a process has open; none where Linux does not tell."""
+    tables = [Path("/proc/net", name) for name in ("tcp", "tcp6", "udp", "udp6")]
+    rows = [line for at in tables if at.exists() for line in at.read_text().splitlines()]
+    fds = Path(f"/proc/{pid}/fd")
+    there = {fd.readlink() for fd in fds.iterdir()} if fds.exists() else set()
+    return there & {Path(f"socket:[{row.split()[9]}]") for row in rows}
+
+
+def holding(folder: Path, text: bytes) -> list[Path]:
+    """The files below a folder that have a text."""
+    return [file for file in folder.rglob("*") if file.is_file() and text in file.read_bytes()]
+
+
+async def test_nothing_of_a_request_is_kept_and_no_door_is_open_but_a_pipe(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    process = EmbeddingProcess(str(models["bert"]), threads=1)
+    first = await process.embed(["a secret panda"])
+    await process.embed(TEXTS)
+    again = await process.embed(["a secret panda"])
+    assert (again.vectors == first.vectors).all()
+    assert again.counts == first.counts
+    assert process._process is not None
+    assert network_sockets(process._process.pid) == set()
+    await process.close()
+    assert holding(tmp_path, b"secret") == []
+
+
 async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from benches.run import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -42,3 +43,9 @@ def test_places_that_a_page_names_exist(page: Path) -> None:
     }
     others = {"config.toml", "models.toml", "ggml-vulkan.cpp"}
     assert {place for place in places if place not in ends | others} == set()
+
+
+def test_programs_that_measure_exist() -> None:
+    for page in PAGES:
+        named = set(re.findall(r"scripts/bench ([a-z]\w*)", page.read_text(encoding="utf-8")))
+        assert page.name in _HISTORY or named <= set(programs()), page

@@ -8,6 +8,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.files import paths
+from tui.render.text import SafeLines
 from tui.screens.picking import ThemesScreen
 from tui.terminal.theme import wanted
 from tui.widgets.message import ReplyView
@@ -75,6 +76,7 @@ async def test_without_colour(chat, monkeypatch):
         await c.pilot.press("ctrl+t")
         await c.sees("corrected")
         assert c.app.no_color
+        assert isinstance(c.app._filters[-1], SafeLines)  # what is drawn passes it last of all
 
 
 @pytest.mark.parametrize("theme", ["localspec-dark", "localspec-light"])

@@ -35,9 +35,9 @@ came from, if the server tells.
 _DEMO = "demo"
 """Name of the embedded pair."""
 _TOY = """\
-**The demo is a toy of 4 MB.** It does small sums, lists, short Python functions and JSON, and \
-copies and searches a text; its other answers are not to be relied on, and it is too small for \
-drafting to gain much.
+**The demo is a toy of 4 MB.** It does small sums, lists and short Python functions, and copies \
+and searches a text; its other answers are not to be relied on, and it is too small for drafting \
+to gain much.
 
 **{race}** shows in half a minute what drafting gains with a model of real size on this machine. \
 **{models}** lists real models to download.
@@ -47,7 +47,7 @@ drafting to gain much.
 def toy(models_key: str, best: Best | None = None) -> str:
     """The line after the toy's first reply; ``best`` is the pair that suits this machine best."""
     line = (
-        "that was the demo, a toy of 4 MB: it can do sums, lists, short Python functions and JSON; "
+        "that was the demo, a toy of 4 MB: it can do sums, lists and short Python functions; "
         f"{models_key} lists real models"
     )
     # The toy has learnt one name by heart, whatever machine it runs on.

@@ -38,7 +38,7 @@ _CHAT = (
     _chat("token_left", "alt+left", "the token before: p, q and alternatives", does=("token", -1)),
     _chat("token_right", "alt+right", "the token after", does=("token", 1)),
     _chat("models", "f4", "choose a model, or a draft for it", "Models"),
-    _chat("settings", "ctrl+s", "see, change and save all settings"),
+    _chat("settings", "ctrl+s", "sampling and drafting: see, change and save"),
     _chat("again", "f5", "answer the last question again, on another branch"),
     _chat("continue", "f9", "continue a stopped reply, or answer a question without one"),
     _chat("edit", "f8", "change the last question, on another branch"),

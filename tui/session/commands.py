@@ -132,11 +132,11 @@ SPECS = {
     "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
     "model": Spec("/model [NAME [DRAFT]]", "answer with another model; the chat stays", str),
     "pull": Spec("/pull NAME [DRAFT]", "download a model from the Hub while chatting", _text),
-    "set": Spec("/set [NAME [VALUE]]", "list the settings, explain one, or change it", str),
+    "set": Spec("/set [NAME [VALUE]]", "list settings, explain one, or change it", str),
     "preset": Spec(
         "/preset [NAME | save NAME]", "choose a preset, use one by name, or save one", str
     ),
-    "settings": Spec("/settings", "see, change and save all settings", _nothing),
+    "settings": Spec("/settings", "sampling and drafting: see, change and save", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
     "schema": Spec("/schema [FILE | off]", "replies as JSON that fits a schema, or any text", str),
