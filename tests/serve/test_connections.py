@@ -602,6 +602,24 @@ async def test_a_client_that_only_ends_its_own_side_gets_its_reply(make_listenin
     assert not world.defects
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3,
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n{",
+    ],
+)
+async def test_so_does_one_whose_answer_is_there_at_once(make_listening, raw):
+    """Its end is read in the turn of the loop in which the answer is written."""
+    world = await make_listening()
+    for _ in range(5):
+        peer = await Peer.at(world)
+        peer.send(raw)
+        peer.half_close()
+        assert (await peer.ended()).count(b"HTTP/1.1 ") == raw.count(b"HTTP/1.1")
+
+
 @pytest.mark.parametrize("hold_at", [0, 2])
 async def test_a_client_that_closes_after_reading_all_is_told_apart_from_one_that_waits(
     make_listening, hold_at

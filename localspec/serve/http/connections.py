@@ -157,7 +157,7 @@ class LimitedProtocol(H11Protocol):
         # TLS has no half of a connection here.
         tls = self.transport.get_extra_info("ssl_object") is not None
         if cycle is None or tls or not may_still_read(cycle, self.conn):
-            self._give_time()  # asyncio closes it
+            self.transport.close()  # asyncio would, without what was written in this turn
             return False
         if self._probes is None:
             self._probes = Probes(self.loop, self.transport, self.conn)
