@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h11
 import pytest
 from fake_serving import World
 from starlette.responses import Response
@@ -678,6 +679,45 @@ async def test_a_body_is_asked_for_and_may_come_in_chunks(make_listening):
     await peer.reader.readline()
     raw = json.dumps(HI).encode()
     peer.send(b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n")
+    assert await peer.status() == 200
+
+
+def chunked(path, number, size=1):
+    """The head of a request, and a body of so many chunks."""
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" % path
+    body = (b"%x\r\n%s\r\n" % (size, b" " * size)) * number + b"2\r\n[]\r\n0\r\n\r\n"
+    return head, body
+
+
+async def test_a_body_in_countless_small_chunks_is_refused(make_listening, monkeypatch):
+    read, next_event = [], h11.Connection.next_event
+
+    def noted(connection):
+        event = next_event(connection)
+        read.append(event)
+        return event
+
+    monkeypatch.setattr(h11.Connection, "next_event", noted)
+    world = await make_listening()
+    peer, refused = await Peer.at(world), await Peer.at(world)
+    peer.send(b"".join(chunked(b"/lora-adapters", 5000)))
+    assert b"small chunks" in await peer.ended()
+    head, body = chunked(b"/nothing", 5000)
+    refused.send(head)
+    assert await refused.status() == 404
+    refused.send(body)
+    assert b"HTTP/1.1" not in await refused.ended()
+    assert len(read) < 2 * 1100
+    assert not world.defects
+
+
+@pytest.mark.parametrize(("number", "size"), [(900, 1), (3000, 80)])
+async def test_small_chunks_are_read_where_they_are_few_or_not_so_small(
+    make_listening, number, size
+):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(b"".join(chunked(b"/lora-adapters", number, size)))
     assert await peer.status() == 200
 
 
