@@ -140,6 +140,42 @@ async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold
     assert not world.defects
 
 
+@pytest.mark.parametrize("way", ["leave", "half_close"])
+async def test_so_does_one_that_has_sent_its_next_request(make_listening, way):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI)
+    await until_so(lambda: world.requests)
+    for _ in range(2):
+        peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await asyncio.sleep(0.01)
+    getattr(peer, way)()
+    if way == "leave":
+        await until_so(lambda: world.service.running == 0)
+        assert world.engines[0].interrupted == [1]
+    else:
+        assert b"102 Processing" in await peer.reader.readline()  # asked whether it still reads
+        world.hold.set()
+        assert (await peer.ended()).count(b"HTTP/1.1 200") == 3
+    assert not world.defects
+
+
+async def test_requests_behind_one_that_is_answered_are_not_read_without_end(make_listening):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI)
+    await until_so(lambda: world.requests)
+    many = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 200
+    for _ in range(40):
+        peer.send(many)
+        await asyncio.sleep(0)
+    (connection,) = world.connections
+    await until_so(lambda: connection.flow.read_paused)
+    assert len(connection.conn.trailing_data[0]) <= 1 << 17
+
+
 async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_listening):
     world = await make_listening()
     await world.slot.close()

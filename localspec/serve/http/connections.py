@@ -135,6 +135,9 @@ class LimitedProtocol(H11Protocol):
             self._early.append(data)
             return
         super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.more_body and len(self.conn.trailing_data[0]) < _MOST:
+            self.flow.resume_reading()  # behind the next request too the client's leaving is seen
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
@@ -244,7 +247,7 @@ def protocol_with(limits: Limits, tls: ssl.SSLContext | None) -> type[LimitedPro
 
 
 _MOST = 1 << 16
-"""Bytes that are gathered."""
+"""Bytes that are gathered, and of requests that wait for the answer to the one before."""
 
 
 class GatheredWrites:
