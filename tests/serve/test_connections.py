@@ -654,7 +654,9 @@ async def test_so_does_one_whose_answer_is_there_at_once(make_listening, raw):
         peer = await Peer.at(world)
         peer.send(raw)
         peer.half_close()
-        assert (await peer.ended()).count(b"HTTP/1.1 ") == raw.count(b"HTTP/1.1")
+        said = await peer.ended()  # perhaps with 102 before answers that are not there yet
+        answers = said.count(b"HTTP/1.1 200") + said.count(b"HTTP/1.1 400")
+        assert answers == raw.count(b"HTTP/1.1"), said
 
 
 @pytest.mark.parametrize("hold_at", [0, 2])
