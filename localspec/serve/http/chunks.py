@@ -35,6 +35,6 @@ class Chunks(h11.Connection):
             self._left = _AT_ONCE
         elif isinstance(event, h11.Data) and event.chunk_end:
             self._left = min(self._left + len(event.data) / _BYTES, _AT_ONCE) - 1
-            if self.too_many:
+            if self._left < 0:
                 raise h11.RemoteProtocolError("too many small chunks")
         return event
