@@ -250,6 +250,12 @@ class CallSplitter:
             found += self._reader.feed(rest)
         return found
 
+    def may_call(self, text: str) -> bool:
+        """Whether a call may begin with this text, or goes on."""
+        if self._state == "text":
+            return bool(self._markers) and self._family.open in self._held + text
+        return True
+
     def finish(self, *, cut: bool = False) -> list[Part]:
         """The rest, once no text follows. Where the reply was ``cut``, the beginning of a marker
         belongs to no part.

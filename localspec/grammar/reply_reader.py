@@ -123,6 +123,10 @@ class ReplyParser:
         """Whether the text so far ends inside the thinking."""
         return self._thinking is not None and self._thinking.thinking
 
+    def may_call(self, text: str) -> bool:
+        """Whether a call may begin with this text, or goes on."""
+        return self._calls is not None and self._calls.may_call(text)
+
     def feed(self, text: str) -> list[Part]:
         """The parts that are known with this text."""
         parts: list[Part] = [Content(text)] if text else []
@@ -170,6 +174,11 @@ class ReplyReader:
     def thinking(self) -> bool:
         """Whether the reply so far ends inside the thinking."""
         return self._parser.thinking
+
+    def may_call(self, events: Sequence[ReplyEvent]) -> bool:
+        """Whether the first call may begin with the next events."""
+        said = "".join(event.text for event in events if isinstance(event, Token))
+        return not self.called and self._parser.may_call(said)
 
     def parts(self, events: Sequence[ReplyEvent]) -> list[Part]:
         """The parts that the next events add."""

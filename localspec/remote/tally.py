@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from localspec.core.emitted import SERVER, Origin
 from localspec.core.errors import RemoteError
@@ -30,7 +31,12 @@ NO_ID = -1
 _LARGEST = 16 << 20
 """Characters and tokens of a reply; no context holds more."""
 _WIDEST = 1024
-"""Tokens of a draft, and of one event: a server that names more counts something else."""
+"""Tokens of a draft, and of one event of few characters: a server that names more counts something
+else."""
+_TOKENS_PER_CHARACTER = 4
+"""At most: one for each byte of UTF-8."""
+_MOST_IDS = 1 << 16
+"""Ids of tokens of one event, which are 0.1 s of computing."""
 _FASTEST = 5000.0
 """Tokens per second beyond which a reply was not streamed but held back on its way, where the
 engine does not tell how long it decoded."""
@@ -108,10 +114,13 @@ class Tally:
         if chunk.progress is not None:
             events.append(Reading(*chunk.progress))
         text = self._shown(chunk)
-        self._characters += len(text)
-        if max(self._characters, len(self._ids)) > _LARGEST:
-            raise RemoteError(f"the server sent a reply of more than {_LARGEST >> 20} MB")
+        most = min(max(_WIDEST, _TOKENS_PER_CHARACTER * len(text)), _MOST_IDS)
+        if len(chunk.tokens or ()) > most:
+            chunk = replace(chunk, tokens=None, origins=())
         count = self._tokens_in(chunk, text)
+        self._characters += len(text)
+        if max(self._characters, len(self._ids) + count) > _LARGEST:
+            raise RemoteError(f"the server sent a reply of more than {_LARGEST >> 20} MB")
         self._note(chunk)
         if text or count:
             events += self._emit(text, count, chunk)

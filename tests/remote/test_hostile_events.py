@@ -14,7 +14,7 @@ from localspec.remote import reported
 from localspec.remote.address import parse as address
 from localspec.remote.chunk import parse
 from localspec.remote.keys import Key
-from localspec.remote.tally import Tally
+from localspec.remote.tally import NO_ID, Tally
 
 HERE = address("http://127.0.0.1:1")
 ON = Speculation("on")
@@ -134,6 +134,27 @@ def test_a_count_that_cannot_be_costs_no_memory(tokens):
     event = {"choices": [{"delta": {"content": "x"}}], "timings": timings}
     tally.take(parse(json.dumps(event).encode(), HERE, Key()))
     assert len(tally.finished("stop").reply.text) == 1
+
+
+def hundred_thousand(text):
+    choice = {"delta": {"content": text}, "token_ids": [7] * 100_000}
+    return parse(json.dumps({"choices": [choice]}).encode(), HERE, Key())
+
+
+@pytest.mark.parametrize("text", ["", "x", "x" * 100_000])
+def test_more_ids_than_an_event_has_tokens_are_none(text):
+    tally = Tally(1, ON)
+    taken = tally.take(hundred_thousand(text))
+    assert [event.token for event in taken if isinstance(event, Token)] == [NO_ID] * bool(text)
+    reply = tally.finished("stop").reply
+    assert (reply.text, reply.tokens) == (text, ())
+
+
+def test_ids_of_a_whole_reply_in_one_event_are_taken():
+    choice = {"delta": {"content": "\N{FACE WITH TEARS OF JOY}" * 1000}, "token_ids": [7] * 3000}
+    tally = Tally(1, ON)
+    tally.take(parse(json.dumps({"choices": [choice]}).encode(), HERE, Key()))
+    assert len(tally.finished("stop").reply.tokens) == 3000
 
 
 def test_detailed_steps_tell_how_many_tokens_were_verified():

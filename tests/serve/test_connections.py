@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h11
 import pytest
 from fake_serving import World
 from starlette.responses import Response
@@ -137,6 +138,42 @@ async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold
     assert world.slot.users == 0
     assert "the client left" in world.lines[0]
     assert not world.defects
+
+
+@pytest.mark.parametrize("way", ["leave", "half_close"])
+async def test_so_does_one_that_has_sent_its_next_request(make_listening, way):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI)
+    await until_so(lambda: world.requests)
+    for _ in range(2):
+        peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await asyncio.sleep(0.01)
+    getattr(peer, way)()
+    if way == "leave":
+        await until_so(lambda: world.service.running == 0)
+        assert world.engines[0].interrupted == [1]
+    else:
+        assert b"102 Processing" in await peer.reader.readline()  # asked whether it still reads
+        world.hold.set()
+        assert (await peer.ended()).count(b"HTTP/1.1 200") == 3
+    assert not world.defects
+
+
+async def test_requests_behind_one_that_is_answered_are_not_read_without_end(make_listening):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI)
+    await until_so(lambda: world.requests)
+    many = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 200
+    for _ in range(40):
+        peer.send(many)
+        await asyncio.sleep(0)
+    (connection,) = world.connections
+    await until_so(lambda: connection.flow.read_paused)
+    assert len(connection.conn.trailing_data[0]) <= 1 << 17
 
 
 async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_listening):
@@ -602,6 +639,26 @@ async def test_a_client_that_only_ends_its_own_side_gets_its_reply(make_listenin
     assert not world.defects
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3,
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n{",
+    ],
+)
+async def test_so_does_one_whose_answer_is_there_at_once(make_listening, raw):
+    """Its end is read in the turn of the loop in which the answer is written."""
+    world = await make_listening()
+    for _ in range(5):
+        peer = await Peer.at(world)
+        peer.send(raw)
+        peer.half_close()
+        said = await peer.ended()  # perhaps with 102 before answers that are not there yet
+        answers = said.count(b"HTTP/1.1 200") + said.count(b"HTTP/1.1 400")
+        assert answers == raw.count(b"HTTP/1.1"), said
+
+
 @pytest.mark.parametrize("hold_at", [0, 2])
 async def test_a_client_that_closes_after_reading_all_is_told_apart_from_one_that_waits(
     make_listening, hold_at
@@ -660,6 +717,45 @@ async def test_a_body_is_asked_for_and_may_come_in_chunks(make_listening):
     await peer.reader.readline()
     raw = json.dumps(HI).encode()
     peer.send(b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n")
+    assert await peer.status() == 200
+
+
+def chunked(path, number, size=1):
+    """The head of a request, and a body of so many chunks."""
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" % path
+    body = (b"%x\r\n%s\r\n" % (size, b" " * size)) * number + b"2\r\n[]\r\n0\r\n\r\n"
+    return head, body
+
+
+async def test_a_body_in_countless_small_chunks_is_refused(make_listening, monkeypatch):
+    read, next_event = [], h11.Connection.next_event
+
+    def noted(connection):
+        event = next_event(connection)
+        read.append(event)
+        return event
+
+    monkeypatch.setattr(h11.Connection, "next_event", noted)
+    world = await make_listening()
+    peer, refused = await Peer.at(world), await Peer.at(world)
+    peer.send(b"".join(chunked(b"/lora-adapters", 5000)))
+    assert b"small chunks" in await peer.ended()
+    head, body = chunked(b"/nothing", 5000)
+    refused.send(head)
+    assert await refused.status() == 404
+    refused.send(body)
+    assert b"HTTP/1.1" not in await refused.ended()
+    assert len(read) < 2 * 1100
+    assert not world.defects
+
+
+@pytest.mark.parametrize(("number", "size"), [(900, 1), (3000, 80)])
+async def test_small_chunks_are_read_where_they_are_few_or_not_so_small(
+    make_listening, number, size
+):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(b"".join(chunked(b"/lora-adapters", number, size)))
     assert await peer.status() == 200
 
 

@@ -250,6 +250,18 @@ async def test_an_unused_model_is_unloaded_and_comes_back_on_request(make_world)
     assert len(world.engines) == 2
 
 
+async def test_nor_does_one_stay_that_is_started_again_for_nobody(make_world, monkeypatch):
+    """Its request leaves before there is an engine again."""
+    monkeypatch.setattr(engine_times, "_FIRST", 0.0)
+    world = await make_world(keep_loaded=0.0)
+    async with world.slot.use():
+        world.engines[0].die()
+    await until_so(lambda: world.slot.restarts and not world.slot.users, pause=turn)
+    async with asyncio.timeout(5):
+        await until_so(lambda: len(world.engines) == 2 and not world.slot.loading, pause=turn)
+        await until_so(lambda: world.slot.info is None and not world.engines[1].alive, pause=turn)
+
+
 async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
     from localspec.serve.http.settings import Limits
 

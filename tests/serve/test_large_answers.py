@@ -145,6 +145,25 @@ async def test_the_loop_writes_no_large_part_of_a_stream(world, parts, large_eve
     assert max(map(len, parts)) <= bodies.LARGE + largest + 2
 
 
+@pytest.mark.parametrize("form", [ReplyFormat(), ReplyFormat(tools="hermes")])
+async def test_only_the_end_of_an_item_waits_for_large_answers_of_others(world, monkeypatch, form):
+    """What comes token by token is small, whatever came before it."""
+    elsewhere, dumps = [], sse.dumps_in_steps
+
+    def noted(value):
+        if threading.current_thread() is not threading.main_thread():
+            elsewhere.append(value["type"])
+        return dumps(value)
+
+    monkeypatch.setattr(sse, "dumps_in_steps", noted)
+    world.form, world.words = form, ("w <",) * 100
+    answer = await world.client.post("/v1/responses", json=SCORES | {"tools": [TOOL]})
+    assert answer.text.count("event: response.output_text.delta") > 40
+    assert "response.completed" in elsewhere
+    # With the end comes what might have begun a call.
+    assert elsewhere.count("response.output_text.delta") <= 1
+
+
 async def test_the_opening_of_a_stream_is_refused_at_once_or_not_at_all(world, parts, monkeypatch):
     reads, write = asyncio.Event(), streamed._Body.write
 

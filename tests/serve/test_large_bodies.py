@@ -18,7 +18,7 @@ from localspec.serve.backend.answering import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError
-from localspec.serve.http.json_body import parse
+from localspec.serve.http.json_body import parse, parse_value
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import read
 from localspec.serve.requests import anthropic
@@ -26,6 +26,7 @@ from localspec.serve.requests.anthropic import CountBody
 from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
+from localspec.serve.routes import adapters
 from localspec.serve.routes.response_items import ResponseItems
 
 PADDED = {"padding": "a" * LARGE}
@@ -72,6 +73,21 @@ async def test_the_loop_reads_no_large_body(world, readers, path):
 async def test_nor_one_of_our_own_protocol(world, readers, path):
     await world.client.post(path, json=PADDED)
     assert readers[0] is not threading.current_thread()
+
+
+async def test_nor_a_list_of_adapters(world, monkeypatch):
+    found = []
+
+    def noted(raw):
+        found.append(threading.current_thread())
+        return parse_value(raw)
+
+    monkeypatch.setattr(adapters, "parse_value", noted)
+    for raw in (b"[]", b"[]" + b" " * LARGE):
+        assert (await world.client.post(adapters.PATH, content=raw)).status_code == 200
+    small, large = found
+    assert small is threading.current_thread()
+    assert large is not small
 
 
 async def test_others_are_served_while_a_large_body_is_read(world):

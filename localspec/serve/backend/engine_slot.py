@@ -272,6 +272,7 @@ class EngineSlot:
         error = None if task.cancelled() else task.exception()  # raised by those who wait
         if isinstance(error, EngineError) and self._reports and not self.closed:
             self._reporter.notice(f"the engine cannot be started: {error}")
+        self._plan_unload()  # those who asked for it may have left while there was no engine
 
     async def _open(self) -> OwnEngine:
         if self._stopping.is_set():

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from localspec.serve.http.chunks import Chunks
 from localspec.serve.http.errors import OPENAI, ApiError, bad_request, too_busy
 from localspec.serve.http.half_closed import Probes, may_still_read
 from localspec.serve.http.settings import Limits
@@ -38,6 +39,7 @@ def _refusal(error: ApiError) -> bytes:
 
 _BUSY = _refusal(too_busy("too many connections; try again later"))
 _NOT_HTTP = _refusal(bad_request("this is not a valid HTTP/1.1 request"))
+_CRUMBS = _refusal(bad_request("the body has thousands of small chunks; send larger ones"))
 
 
 class LimitedProtocol(H11Protocol):
@@ -49,6 +51,7 @@ class LimitedProtocol(H11Protocol):
 
     limits = Limits()
     tls: ssl.SSLContext | None = None
+    conn: Chunks
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class LimitedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = Chunks(config.h11_max_incomplete_event_size or 1 << 16)
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._probes: Probes | None = None
@@ -82,6 +86,8 @@ class LimitedProtocol(H11Protocol):
             self._agreeing = self.loop.create_task(self._agree(stream, self.tls))
 
     def _use(self, stream: asyncio.Transport) -> None:
+        # Bytes of one turn of the loop: a quarter of asyncio's, and large bodies take no longer.
+        stream.max_size = 1 << 16  # type: ignore[attr-defined]
         gathered = GatheredWrites(stream, self.loop, self._give_time)
         super().connection_made(cast("asyncio.Transport", gathered))
 
@@ -129,6 +135,9 @@ class LimitedProtocol(H11Protocol):
             self._early.append(data)
             return
         super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.more_body and len(self.conn.trailing_data[0]) < _MOST:
+            self.flow.resume_reading()  # behind the next request too the client's leaving is seen
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
@@ -138,7 +147,7 @@ class LimitedProtocol(H11Protocol):
         """
         del msg
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            self.transport.write(_NOT_HTTP)
+            self.transport.write(_CRUMBS if self.conn.too_many else _NOT_HTTP)
         self.transport.close()
 
     def on_response_complete(self) -> None:
@@ -157,7 +166,7 @@ class LimitedProtocol(H11Protocol):
         # TLS has no half of a connection here.
         tls = self.transport.get_extra_info("ssl_object") is not None
         if cycle is None or tls or not may_still_read(cycle, self.conn):
-            self._give_time()  # asyncio closes it
+            self.transport.close()  # asyncio would, without what was written in this turn
             return False
         if self._probes is None:
             self._probes = Probes(self.loop, self.transport, self.conn)
@@ -238,7 +247,7 @@ def protocol_with(limits: Limits, tls: ssl.SSLContext | None) -> type[LimitedPro
 
 
 _MOST = 1 << 16
-"""Bytes that are gathered."""
+"""Bytes that are gathered, and of requests that wait for the answer to the one before."""
 
 
 class GatheredWrites:

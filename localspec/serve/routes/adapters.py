@@ -9,8 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from localspec.core.adapter_list import AdapterUse
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, read_body, while_connected
+from localspec.serve.http.bodies import JSONAnswer, elsewhere, read_body, while_connected
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.json_body import parse_value
 from localspec.serve.http.typed import read
@@ -53,11 +54,16 @@ async def listed(service: Service, request: Request) -> Response:
 @endpoints.post_unread(PATH, body=list[AdapterScale], answer=Success)
 async def scaled(service: Service, request: Request) -> Response:
     """Set the usual scales of adapters."""
-    given = parse_value(await read_body(request, service.settings.limits))
+    raw = await read_body(request, service.settings.limits)
+    service.adapters.set(await elsewhere(len(raw), lambda: _scales(raw)))
+    return JSONAnswer({"success": True})
+
+
+def _scales(raw: bytes) -> list[AdapterUse]:
+    given = parse_value(raw)
     if not isinstance(given, list):
         raise bad_request('the body must be a list, such as [{"id": 0, "scale": 0.5}]')
-    service.adapters.set([one.use for one in read(ScalesBody, {"lora": given}).lora])
-    return JSONAnswer({"success": True})
+    return [one.use for one in read(ScalesBody, {"lora": given}).lora]
 
 
 @endpoints.post("/v1/load_lora_adapter", media_type="text/plain")

@@ -82,12 +82,15 @@ class ResponseAnswer(SingleAnswer[ResponseAsked]):
         return self._asked.size
 
     def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
-        """Events that begin or end the response repeat the request, any others may end an item,
-        with all its log-probabilities.
+        """Events that begin or end the response repeat the request; those that end it, or its text
+        before a call, repeat the log-probabilities.
         """
-        inside = self._begun and not isinstance(events[-1], Finished)
-        request = 0 if inside else self._repeated
-        return super()._again(index, events) + self._answering.kept + request
+        found, ends = super()._again(index, events), isinstance(events[-1], Finished)
+        if ends or not self._begun:
+            found += self._repeated
+        if ends or self._reader.may_call(events):
+            found += self._answering.kept
+        return found
 
     def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         self._items.feed(events)
