@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
+from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.terminal.textual_private import Placed
 from tui.widgets.message import Note, QuestionView, ReplyView
@@ -132,7 +133,7 @@ class ChatLog(Placed, VerticalScroll):
 
     def says(self, text: str | None) -> bool:
         """Whether an error with this text is mounted."""
-        said = Note(text, error=True).says if text is not None else None
+        said = None if text is None else told_here(text)
         return any(isinstance(other, Note) and other.says == said for other in self._others)
 
     async def clear(self) -> None:
