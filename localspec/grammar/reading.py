@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from localspec.core.grammar_spec import MAX_TEXT, GrammarSpec
 
 
-def schema(text: str) -> GrammarSpec:
-    """A JSON schema: itself in braces, or the name of its file.
+def schema(text: str, *, pipes: bool = True) -> GrammarSpec:
+    """A JSON schema: itself in braces, or the name of its file. Without ``pipes``, which are
+    waited for, the file must be a regular one.
 
     Raises:
         UsageError: no such file, or not a schema that can be followed.
     """
     if text.lstrip().startswith("{"):
         return _checked(GrammarSpec.schema(text))
-    inside = _content(text, "a JSON schema in braces or the name of its file")
+    inside = _content(text, "a JSON schema in braces or the name of its file", pipes=pipes)
     try:
         return _checked(GrammarSpec.schema(inside))
     except UsageError as error:
@@ -66,14 +67,15 @@ def _checked(spec: GrammarSpec) -> GrammarSpec:
     return spec
 
 
-def _content(name: str, wanted: str) -> str:
-    """The text of a file.
+def _content(name: str, wanted: str, *, pipes: bool = True) -> str:
+    """The text of a file; see `schema`.
 
     Raises:
         UsageError: it cannot be read, is larger than any grammar may be, or is no text.
     """
     try:
-        with paths.expand(name).open("rb") as file:
+        path = paths.expand(name)
+        with path.open("rb") if pipes else checked.opened(path) as file:
             raw = file.read(4 * MAX_TEXT + 1)
         if len(raw) > 4 * MAX_TEXT:
             raise UsageError(f"{name} is larger than any grammar may be: {4 * MAX_TEXT} bytes")

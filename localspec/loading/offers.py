@@ -121,7 +121,7 @@ def offers(folders: Iterable[Path] = ()) -> Offers:
     try:
         pairs = [of_pair(pair) for pair in catalog().values()]
         cached = [
-            Offer(f.name, str(f.path), f.n_bytes, reads=Reads.alone(f.n_bytes, f.name))
+            Offer(f.name, str(f.path), f.n_bytes, reads=_alone(f.n_bytes, f.name))
             for f in uncatalogued()
         ]
     except LocalspecError as error:
@@ -143,7 +143,7 @@ def in_folder(folder: Path) -> list[Offer]:
             str(folder / c.first.path),
             str(folder / c.first.path),
             c.n_bytes,
-            reads=Reads.alone(c.n_bytes, c.first.path),
+            reads=_alone(c.n_bytes, c.first.path),
         )
         for c in file_names.candidates(entries, HubRef(str(folder)))
         if len(c.entries) == c.count
@@ -201,6 +201,11 @@ def reads_of(pair: Pair) -> Reads | None:
         active=(pair.active or 100) / 100,
         acceptance=(pair.acceptance or _USUAL) / 100 if per_draft else 0.0,
     )
+
+
+def _alone(n_bytes: int, name: str) -> Reads | None:
+    """The same of a model outside the catalogue, whose file may be empty."""
+    return Reads.alone(n_bytes, name) if n_bytes >= _SMALLEST else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ from localspec.demo.race import Machine
 from localspec.demo.speeds import advice
 from localspec.loading import machine_speed as module
 from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
-from localspec.loading.offers import READING, Offer, best, offers, recommended
+from localspec.loading.offers import READING, Offer, best, in_folder, offers, recommended
 from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
@@ -99,6 +100,12 @@ def test_every_pair_of_known_size_has_an_expected_speed() -> None:
         speed = offer.speed(CPU, everything)
         assert (speed is None) == (offer.target_bytes is None or offer.embedded)
         assert speed is None or speed.drafted >= speed.plain > 0
+
+
+def test_an_empty_file_has_no_expected_speed(tmp_path: Path) -> None:
+    (tmp_path / "empty.gguf").touch()
+    (offer,) = in_folder(tmp_path)
+    assert offer.speed(CPU, LAPTOP) is None
 
 
 def answer(**changes: object) -> dict[str, object]:

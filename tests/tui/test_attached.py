@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import tracemalloc
 
 import pytest
 from fake_engine import Script
@@ -75,6 +76,17 @@ def test_names_in_a_megabyte_are_found_in_one_pass(text, edited, names):
     """The limit of time is for what takes minutes: a pass for each fence, or each name."""
     assert len(text) > 500_000
     assert Draft(text, edited=edited).names() == names
+
+
+def test_a_large_paste_is_found_without_a_pattern_as_long_as_it():
+    paste = "(a+b)* @no.txt\n" * 20_000
+    draft = Draft(f"@notes.txt {paste} @no.txt {paste}", pasted=(paste,))
+    tracemalloc.start()
+    names = draft.names()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert names == ["notes.txt", "no.txt"]
+    assert most < 5 * len(draft.text)
 
 
 def test_patterns_read_a_message_once_and_none_without_a_name(monkeypatch):

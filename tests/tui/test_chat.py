@@ -1,6 +1,7 @@
 """The interface, driven by keys, over a fake engine."""
 
 import asyncio
+import os
 import threading
 import webbrowser
 
@@ -166,7 +167,7 @@ async def test_commands(chat):
 async def test_the_chat_goes_on_while_a_schema_is_tried_out(chat, monkeypatch):
     go_on = threading.Event()
 
-    def checked(text: str) -> GrammarSpec:
+    def checked(text: str, *, pipes: bool) -> GrammarSpec:
         assert go_on.wait(60)
         return GrammarSpec.schema(text)
 
@@ -178,6 +179,15 @@ async def test_the_chat_goes_on_while_a_schema_is_tried_out(chat, monkeypatch):
         assert c.session.settings.grammar is None
         go_on.set()
         await c.sees("replies fit a schema from the next one on")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix")
+async def test_a_schema_in_a_pipe_stops_no_commands(chat, tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # whoever opens it waits for ever
+    async with chat() as c:
+        await c.type(f"/schema {tmp_path}/pipe")
+        await c.until(lambda: "no regular file" in c.flowing_text)
+        assert c.session.settings.grammar is None
 
 
 async def test_the_system_prompt_is_shown_set_and_removed(chat):
@@ -364,6 +374,12 @@ async def test_after_a_jump_it_is_still_said_below_that_the_chat_is_not_saved(ch
             assert not c.app.screen.query(Note)
             await back()
             await c.until(lambda: any("erased" in note.says for note in c.app.screen.query(Note)))
+        await c.pilot.press("ctrl+home")
+        await c.sees("message number 0")
+        for number in range(8):  # of which the first jumps, and others unmount the oldest messages
+            await c.ask(f"question {number}")
+            notes = [note for note in c.app.screen.query(Note) if "erased" in note.says]
+            assert len(notes) == 1
 
 
 async def test_the_search_in_a_chat_goes_from_place_to_place(chat):

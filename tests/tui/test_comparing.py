@@ -3,9 +3,7 @@
 import pytest
 from fake_engine import LONG, Script
 
-from localspec.core.errors import (
-    UsageError,
-)
+from localspec.core.errors import GrammarError, QueueFullError, UsageError
 from localspec.core.events import Round, Speculation, Token
 from localspec.core.values import Origin
 from localspec.demo.speeds import TimedRun
@@ -73,19 +71,24 @@ async def test_compare_names_the_first_difference_and_its_gap(chat):
         await c.sees("[red]5[/]")
 
 
-async def test_compare_goes_on_where_the_gap_takes_too_long(chat):
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("the gap takes too long"),
+        GrammarError("the grammar takes too long"),
+        QueueFullError("other replies need its place"),
+    ],
+)
+async def test_compare_goes_on_where_the_place_cannot_be_examined(chat, error):
     async with chat(Script(LONG), Script(LONG.replace("five", "5")), size=(120, 30)) as c:
-        examine = c.engine.examine
 
-        async def too_long(request, tokens, rival=None):
-            if rival is not None:
-                raise UsageError("the gap takes too long")
-            return await examine(request, tokens)
+        async def refused(request, tokens, rival=None):
+            raise error
 
-        c.engine.examine = too_long
+        c.engine.examine = refused
         await c.ask("Hello")
         await c.type("/compare")
-        await c.sees("plain decoding 'chosen'; the gap takes too long")
+        await c.sees(f"drafting wrote ' five' and plain decoding ' 5'; {error}")
         await c.ready()
         assert c.engine.drafted == [True, False, True, False, True]
 

@@ -230,4 +230,4 @@ def _read_schema(text: str) -> GrammarSpec:
     """
     from localspec.grammar import reading  # not needed for the first picture
 
-    return reading.schema(text)
+    return reading.schema(text, pipes=False)

@@ -124,12 +124,13 @@ class Transcript:
             return await self._moved(self._log.show_turn(turn))
 
     async def _moved(self, move: Awaitable[T]) -> T:
-        """After a move through the messages: what belongs below the newest one, and the reply that
-        grows, where they are mounted again.
+        """After what may mount other messages: what belongs below the newest one, and the reply
+        that grows, where they are mounted again.
         """
-        away = not self._log.at_newest
+        away, unsaved = not self._log.at_newest, self._session.unsaved
+        told = self._log.says(unsaved)
         found = await move
-        if away and self._log.at_newest:
+        if self._log.at_newest and (away or (told and not self._log.says(unsaved))):
             await self._tell_unsaved()
         self._follow()
         return found
@@ -188,10 +189,8 @@ class Transcript:
         if reply not in self._session.chat.conversation.turns:
             return
         # Where the whole conversation was shown a moment ago, both may be mounted already.
-        if question is not None and not self._log.shows(question):
-            await self._log.add_turn(question)
-        if not self._log.shows(reply):
-            await self._log.add_turn(reply)
+        known = (turn for turn in (question, reply) if turn is not None)
+        await self._moved(self._log.add_turns([t for t in known if not self._log.shows(t)]))
         self._live = self._log.view_of(reply)  # None for a finished reply that is not mounted
 
     async def _show_error(self, event: ReplyFailed | EngineDied | LoadFailed) -> None:

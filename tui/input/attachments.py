@@ -97,7 +97,7 @@ class Draft:
         """The words of ``text``, which is that of the message, that may name files."""
         quoted = [m.span() for pattern in (_BLOCK, _CODE) for m in pattern.finditer(text)]
         for pasted in filter(None, map(str.strip, self.pasted)):
-            quoted += [m.span() for m in re.finditer(re.escape(pasted), text)]
+            quoted += _places(text, pasted)
         quoted.sort()
         ends = [0, *accumulate((end for _, end in quoted), max)]  # of all that begin before one
         found = _NAME.finditer(text)
@@ -110,6 +110,17 @@ class Draft:
     @cached_property
     def _had(self) -> list[str]:
         return _attached(self.text)
+
+
+def _places(text: str, part: str) -> Iterator[tuple[int, int]]:
+    """Where ``part`` begins and ends in ``text``. A pattern as long as a paste would take seconds
+    to compile.
+    """
+    at = text.find(part)
+    while at >= 0:
+        end = at + len(part)
+        yield at, end
+        at = text.find(part, end)
 
 
 def _attached(text: str) -> list[str]:

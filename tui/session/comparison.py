@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
-from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.errors import LocalspecError, QueueFullError, UsageError
 from localspec.core.events import Examination, Finished, Reply, Round, Token
 from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
@@ -32,8 +32,8 @@ class ReplyComparison:
     """Index of the first token that differs, once there is one."""
     examination: Examination | None = None
     """The plain reply's token at ``divergence`` against the drafted one."""
-    gap_refused: UsageError | None = None
-    """Why it has no gap."""
+    unexamined: UsageError | QueueFullError | None = None
+    """Why that place could not be examined."""
     speeds: Speeds = field(default_factory=Speeds)
     failure: LocalspecError | None = None
     handle: ReplyHandle | None = None
@@ -69,9 +69,8 @@ class ReplyComparison:
             request, rival = recipe.request(draft=True), drafted[self.divergence]
             try:
                 self.examination = await engine.examine(request, known, rival)
-            except UsageError as error:  # the gap may take too long; the rest does not
-                self.gap_refused = error
-                self.examination = await engine.examine(request, known)
+            except (UsageError, QueueFullError) as error:  # the rest can be shown without it
+                self.unexamined = error
         while not (self.left or self.speeds.complete):
             await self._time(engine)
 
@@ -155,17 +154,18 @@ class ReplyComparison:
         return f"; measuring speeds, run {len(self.speeds.runs)} of {RUNS}"
 
     def _divergence(self, verifier: str) -> str:
-        found = self.examination
-        if found is None or self.divergence is None:
+        found, why_not = self.examination, self.unexamined
+        if self.divergence is None or (found is None and why_not is None):
             return "then one of the two ends and the other continues"
         at = self.recipe.how.start + self.divergence
         drafted = next(itertools.islice(self.turn.tokens, at, None), None)
         text = repr(plain(drafted.text)) if drafted else "another token"
-        line = f"then drafting wrote {text} and plain decoding {plain(found.chosen.text)!r}"
+        other = found.chosen.text if found is not None else self.tokens[self.divergence].text
+        line = f"then drafting wrote {text} and plain decoding {plain(other)!r}"
         if verifier != "match" and self.recipe.how.sampling.temperature > 0:
             return f"{line}. The verifier {verifier} keeps the distribution, not the tokens"
-        if self.gap_refused is not None:
-            return f"{line}; {self.gap_refused}"
+        if found is None:
+            return f"{line}; {why_not}"
         gap = "more than 32" if found.gap is None or found.gap > 32 else f"{found.gap:.2g}"
         return (
             f"{line}, {gap} logits apart. Passes of different widths differ in their last bits; "

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
+from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.terminal.textual_private import Placed
 from tui.widgets.message import Note, QuestionView, ReplyView
@@ -80,6 +81,11 @@ class ChatLog(Placed, VerticalScroll):
         """Whether the newest message is mounted."""
         return self._end == len(self._turns)
 
+    async def add_turns(self, turns: Sequence[ChatTurn]) -> None:
+        """Show the next messages, see `add_turn`."""
+        for turn in turns:
+            await self.add_turn(turn)
+
     async def add_turn(self, turn: ChatTurn) -> None:
         """Show the next message; while older ones are read after a jump, it is only counted."""
         attached = self.at_newest
@@ -124,6 +130,11 @@ class ChatLog(Placed, VerticalScroll):
         if not (isinstance(last, Note) and last.says == text):
             await self.add(Note(text))
         self.anchor()
+
+    def says(self, text: str | None) -> bool:
+        """Whether an error with this text is mounted."""
+        said = None if text is None else told_here(text)
+        return any(isinstance(other, Note) and other.says == said for other in self._others)
 
     async def clear(self) -> None:
         """Remove everything."""
