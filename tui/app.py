@@ -48,13 +48,6 @@ _GIVE_WAY_SECONDS = 0.001
 or saves. Python's default is five times that, and the loop may wait several times in a row."""
 
 
-def _is_text(event: events.Event) -> bool:
-    """Whether a user typed or pasted it into a message, or sent one."""
-    if isinstance(event, events.Key):
-        return event.is_printable or event.key in {"enter", "backspace"}
-    return isinstance(event, events.Paste)
-
-
 class ChatApp(textual_private.OwnEnds, App[None]):
     """localspec's terminal interface."""
 
@@ -117,7 +110,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self._last_ctrl_c = 0.0
         self._typed_early: list[events.Event] = []
         """What was typed before the screen that it is for could take it."""
-        self._takes_text = False
+        self._takes_keys = False
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
         self.failure: LocalspecError | None = None
@@ -281,7 +274,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     async def on_ready(self) -> None:
         """Hand over what was typed while the first screen was being made."""
-        self._takes_text = True
+        self._takes_keys = True
         await self._hand_over()
 
     async def _hand_over(self) -> None:
@@ -300,13 +293,10 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; keys wait for the screen that they are for."""
-        if not self._takes_text:
-            if _is_text(event):
-                self._typed_early.append(event)
-                return
-        elif isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             self._typed_early.append(event)
-            await self._hand_over()
+            if self._takes_keys:
+                await self._hand_over()
             return
         await self._take(event)
 

@@ -135,10 +135,13 @@ class Host:
         """Ask to be told of other tools, as the protocol wants it since 2026-07-28; servers of
         earlier versions tell unasked.
         """
+        if client.server_capabilities.tools is None:
+            return
         while True:
             with contextlib.suppress(SubscriptionLost):
                 try:
                     async with client.listen(tools_list_changed=True) as told:
+                        self._changed.set()  # what it told nobody until now
                         async for _ in told:
                             self._changed.set()
                 except (ListenNotSupportedError, MCPError):

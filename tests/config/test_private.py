@@ -368,6 +368,14 @@ def test_a_note_that_others_could_have_written_is_told(monkeypatch: pytest.Monke
     assert "is not used: others may write to" in own_build.passed_over()
 
 
+def test_who_owns_the_code_is_known_where_its_folder_cannot_be_looked_into(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that has given up the rights of root cannot look into root's home."""
+    monkeypatch.setattr(closed, "__file__", str(tmp_path / "gone" / "closed.py"))
+    closed.require(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("users", "root"), [("0 0 4294967295\n", 0), ("1000 1000 1\n", 65534), ("0 1000 1\n", 0)]
 )

@@ -1,11 +1,13 @@
 """Servers of tools: real ones by both transports, and what hostile ones can and cannot do."""
 
 import asyncio
+import contextlib
 import itertools
 import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import httpx2
 import psutil
@@ -93,6 +95,24 @@ async def test_tools_that_a_server_tells_later_are_offered(spec, open_box):
     assert (await called(box, "tester__login")).text == "welcome"
     await until_so(lambda: box.find("tester__query") is not None)
     assert (await called(box, "tester__query", word="owl")).text == "owl was found"
+
+
+async def test_tools_that_a_server_told_before_anybody_heard_it_are_asked_for():
+    class Client:
+        server_capabilities = SimpleNamespace(tools={})
+
+        @contextlib.asynccontextmanager
+        async def listen(self, **_):
+            yield self.never()
+
+        async def never(self):
+            await asyncio.Event().wait()
+            yield
+
+    connection = host.Host({})
+    hears = asyncio.create_task(connection._hear(Client()))
+    await until_so(connection._changed.is_set)
+    hears.cancel()
 
 
 async def test_a_server_that_tells_other_tools_all_the_time_holds_nothing_up(monkeypatch):

@@ -430,6 +430,8 @@ async def test_bytes_of_another_encoding_and_escapes_of_a_paste_are_no_keys(monk
 @terminals.needed
 async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_keys(monkeypatch):
     """The terminal makes a line feed of Enter until then, which would be a line break."""
+    from textual.drivers.linux_driver import LinuxDriver
+
     from tui.terminal.driver import TerminalDriver
 
     ours, theirs = os.openpty()
@@ -439,7 +441,14 @@ async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_key
         numbers = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU)
         handlers = {n: signal.getsignal(n) for n in numbers}
         before = termios.tcgetattr(theirs)
-        os.write(ours, b"hi\rthere")
+        take = LinuxDriver.start_application_mode
+
+        def takes(driver):
+            os.write(ours, b"\rthere")  # while Textual has not changed the terminal yet
+            take(driver)
+
+        monkeypatch.setattr(LinuxDriver, "start_application_mode", takes)
+        os.write(ours, b"hi\rall")
         driver = TerminalDriver(App())
         seen = []
         whole = threading.Event()
@@ -461,7 +470,7 @@ async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_key
                 signal.signal(number, handler)
         after = termios.tcgetattr(theirs)
     os.close(ours)
-    assert seen == [*"hi", "enter", *"there", "enter", "x"]
+    assert seen == [*"hi", "enter", *"all", "enter", *"there", "enter", "x"]
     assert after == before
 
 
@@ -474,7 +483,7 @@ def test_a_terminal_in_whose_background_it_is_stays_as_it_is(monkeypatch):
     monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
     monkeypatch.setattr(driver.tty, "setcbreak", lambda *_: pytest.fail("it was changed"))
     os.write(ours, b"hi\n")
-    assert driver._typed_ahead(theirs) == ""
+    assert driver._typed_ahead(theirs) == ("", None)
     os.close(ours)
     os.close(theirs)
 

@@ -9,6 +9,8 @@ import sqlite3
 import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
+from textual.widgets import Input
+from waiting import turn, until_so
 
 from localspec.chats import saver as saver_module
 from localspec.chats import schema
@@ -17,7 +19,8 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
-from tui.session.recorder import ChatRecorder
+from tui.screens.chats import Preview
+from tui.session.recorder import ChatArchive, ChatRecorder
 from tui.session.session_engine import Phase
 from tui.widgets.chat_log import KEEP, SLACK
 
@@ -388,6 +391,33 @@ async def test_a_search_finds_the_titles_that_a_person_gave(chat, recorder):
         await c.leave()
         await c.type("/chats lake")
         await c.sees("no title or message contains this")
+
+
+async def test_a_list_that_is_closed_while_it_searches_ends_its_search_alone(
+    chat, recorder, monkeypatch
+):
+    searching, closed, list_ = asyncio.Event(), asyncio.Event(), None
+
+    async def search(*_):
+        searching.set()
+        try:
+            await until_so(lambda: list_ and not list_.query(Input), pause=turn)
+        finally:
+            closed.set()
+        return []
+
+    async def waits(_):
+        await closed.wait()
+
+    monkeypatch.setattr(ChatArchive, "search", search)
+    monkeypatch.setattr(Preview, "on_unmount", waits, raising=False)
+    async with chat(Script("A fox."), recorder=recorder) as c:
+        await c.type("/chats lake")
+        await c.until(searching.is_set)
+        list_ = c.app.screen
+        await c.leave()
+        await c.until(lambda: not list_.is_attached)
+        await c.ask("Tell me of a fox")
 
 
 async def test_a_long_title_hides_neither_the_place_that_was_found_nor_its_word(chat, recorder):

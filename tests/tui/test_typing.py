@@ -36,13 +36,13 @@ async def test_tab_completes_what_was_typed_last_however_fast(chat):
 
 async def test_what_is_typed_before_the_first_screen_is_there_is_sent(chat, monkeypatch):
     async def typed_at_once(self):
-        for key in ("h", "i", "enter"):
+        for key in ("h", "ctrl+j", "i", "enter"):
             self.post_message(events.Key(key, key if len(key) == 1 else None))
 
     monkeypatch.setattr(ChatApp, "on_load", typed_at_once)
     async with chat(Script("Hello.")) as c:
         await c.until(lambda: c.replies and c.replies[-1].end)
-        assert c.engine.asked[0][-1].content == "hi"
+        assert c.engine.asked[0][-1].content == "h\ni"
 
 
 async def test_tab_leaves_the_keyboard_with_the_composer(chat):

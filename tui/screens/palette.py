@@ -7,8 +7,10 @@ from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette
 from textual.widgets import Button, Input, OptionList
 
+from tui.terminal.textual_private import EndsWorkers
 
-class Palette(CommandPalette):
+
+class Palette(EndsWorkers, CommandPalette):
     """Carries out one command. Textual's closes the screen below it too, and carries the command
     out again, for an Enter that was typed before it was gone.
     """

@@ -12,12 +12,12 @@ from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
-from tui.terminal.textual_private import Foreseen
+from tui.terminal.textual_private import EndsWorkers, Foreseen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.growth_painter import GrowthPainter
 
 
-class SizedScreen(Screen[ScreenResultType]):
+class SizedScreen(EndsWorkers, Screen[ScreenResultType]):
     """A screen that sets the classes of its size before the layout, and handles each size once.
 
     Textual sets them after the layout, computes every style again and repeats the layout; and a

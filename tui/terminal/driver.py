@@ -67,26 +67,28 @@ class _Decoder:
         return self._pastes.clean(self._inner.decode(data, final))
 
 
-def _typed_ahead(terminal: int) -> str:
-    """What was typed before the interface read its keys, as it would have read it.
+def _typed_ahead(terminal: int) -> tuple[str, list[Any] | None]:
+    """What was typed before the interface read its keys, as it would have read it, and the
+    attributes that the terminal had; None where it keeps them.
 
-    Until then the terminal makes a line feed of Enter, which is another key to the interface.
+    Until now the terminal made a line feed of Enter, which is another key to the interface. It does
+    so no longer: Textual reads keys a while after this.
     """
     with contextlib.suppress(OSError):  # not the terminal that controls this process
         if os.tcgetpgrp(terminal) != os.getpgrp():  # in its background, where Textual stops
-            return ""
+            return "", None
     try:
         before = termios.tcgetattr(terminal)
         tty.setcbreak(terminal, termios.TCSANOW)
+        attributes = termios.tcgetattr(terminal)
+        attributes[tty.IFLAG] &= ~termios.ICRNL
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
     except termios.error:  # no terminal
-        return ""
-    try:
-        typed = b""
-        while select.select([terminal], [], [], 0)[0] and (more := os.read(terminal, 1 << 12)):
-            typed += more
-    finally:
-        termios.tcsetattr(terminal, termios.TCSANOW, before)
-    return typed.decode("utf-8", "replace").replace("\n", "\r")
+        return "", None
+    typed = b""
+    while select.select([terminal], [], [], 0)[0] and (more := os.read(terminal, 1 << 12)):
+        typed += more
+    return typed.decode("utf-8", "replace").replace("\n", "\r"), before
 
 
 def _raise(error: Exception) -> None:
@@ -103,8 +105,10 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal, and the keys that were typed before."""
-        self._early = _typed_ahead(self.fileno)
+        self._early, before = _typed_ahead(self.fileno)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if before is not None:
+            self.attrs_before = before
 
     def _hung_up(self) -> None:
         """End the interface: its terminal is gone. SIGHUP tells so only where the terminal is the

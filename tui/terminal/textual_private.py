@@ -38,6 +38,7 @@ PARTS = {
     ),
     "textual.widget:Widget._set_dirty": "(self, *regions: 'Region') -> 'None'",
     "textual.widget:Widget._clear_arrangement_cache": "(self) -> 'None'",
+    "textual.widget:Widget._message_loop_exit": "(self) -> 'None'",
     "textual.widget:Widget()._layout_updates": "int",
     "textual.screen:Screen._refresh_layout": (
         "(self, size: 'Size | None' = None, scroll: 'bool' = False) -> 'None'"
@@ -154,6 +155,14 @@ class Placed(_Widget):
         """Take the size that a layout has found."""
         del layout
         return super()._size_updated(size, virtual_size, container_size, layout=False)
+
+
+class EndsWorkers(_Screen):
+    """Base of a screen whose workers end before its widgets, which they use, and not after them."""
+
+    async def _message_loop_exit(self) -> None:
+        self.workers.cancel_node(self)
+        await super()._message_loop_exit()
 
 
 class Foreseen(_Screen):

@@ -27,6 +27,8 @@ _USERS = Path("/proc/self/uid_map")
 _UNKNOWN_USER = Path("/proc/sys/kernel/overflowuid")
 _MOST_LINKS = 40
 """Links on a way at most, as in Linux."""
+_AUTHOR = Path(__file__).stat().st_uid
+"""Who owns this file, which a process that gives up rights may not find any more."""
 
 
 def content(path: Path, most: int) -> bytes:
@@ -166,5 +168,7 @@ def _root() -> int:
 
 
 def _owners() -> frozenset[int]:
-    """Root, this user, and whoever owns this file: their code runs here in any case."""
-    return frozenset({_root(), os.geteuid(), Path(__file__).stat().st_uid})
+    """Root, this user, and whoever owned this file when it was read: their code runs here in any
+    case.
+    """
+    return frozenset({_root(), os.geteuid(), _AUTHOR})
