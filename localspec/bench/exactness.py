@@ -6,7 +6,7 @@ the last bits on most backends, so a divergence is examined: at the first differ
 large was their difference in the target's own scores? Only a gap that the measured difference
 between such passes can bridge is a near-tie; any other is a failure.
 
-What is drafted is all that a chat may draft, see `localspec.decode.exercise`, and the difference is
+What is drafted is all that a chat may draft, see `localspec.policy.exercise`, and the difference is
 measured for passes of the widths that really occurred.
 """
 

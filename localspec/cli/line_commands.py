@@ -121,7 +121,7 @@ class Talk:
 
         if not text:
             raise UsageError("/schema needs a file, or off")
-        self.grammar = None if text == "off" else reading.schema(text)
+        self.grammar = None if text == "off" else reading.schema(text, pipes=False)
         return "any text from the next reply on" if text == "off" else f"replies fit {text}"
 
     def _temperature(self, text: str) -> str:

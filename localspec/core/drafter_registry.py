@@ -31,7 +31,7 @@ class Branching:
 
 
 MODEL, TREE, OFF = "model", "tree", "off"
-PREDICTION = "prediction"
+PREDICTION, SUFFIX = "prediction", "suffix"
 MTP, EAGLE3, DFLASH, MEDUSA = "mtp", "eagle3", "dflash", "medusa"
 """Names of rows that other modules treat by themselves."""
 
@@ -119,7 +119,7 @@ _COMPAT = "localspec.models.compat"
 _HEAD_TREE = TreeShape(leaves=8, branching=Branching(leaves=2, misses=0.76), always=False)
 
 TABLE = (
-    DrafterSpec("suffix", Family.LOOKUP, f"{_LOOKUP}.suffix:open_drafter"),
+    DrafterSpec(SUFFIX, Family.LOOKUP, f"{_LOOKUP}.suffix:open_drafter"),
     DrafterSpec("ngram", Family.LOOKUP, f"{_LOOKUP}.ngram:open_drafter", pairs=("ngram",)),
     DrafterSpec(
         MODEL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.constraint import Constraint
-from localspec.core.drafter_registry import OFF, PREDICTION
+from localspec.core.drafter_registry import OFF, PREDICTION, SUFFIX
 from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
@@ -66,6 +66,7 @@ class Preparation:
         self.prompts = PromptBuilder(model, target.capacity, sight)
         self.processing = Processing(model)
         self.infills = InfillPrompts(model, target.capacity)
+        self._remembers = remembers
         self.suggestions = Suggestions() if remembers else None
 
     def prepared(
@@ -105,7 +106,7 @@ class Preparation:
         room = self._target.capacity - len(prompt) + 1
         judge = self._judge if request.verifier is None else verifier(request.verifier)
         drafting = self._drafting(request, len(prompt))
-        noise = Noise(_seed(request, judge, drafting))
+        noise = Noise(self._seed(request, judge, drafting))
         limits = LineLimits.of(request.infill)
         ending = StopCondition(self._model, stop, self._shown(form), limits)
         prepared = Prepared(
@@ -181,6 +182,17 @@ class Preparation:
         tokens = self._model.tokenize(within, special=False, bos=False)
         predicted = PredictedText(tokens, start, self._target.capacity)
         return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
+
+    def _seed(self, request: ReplyRequest, judge: Verifier, rules: DraftRules) -> int:
+        """The seed of a reply. A given one is not used where what is drafted may be an earlier
+        reply to it, and the verifier would judge that by the same noise again.
+        """
+        recalled = self._remembers and rules.recalls is not None and rules.may_use(SUFFIX)
+        predicted = rules.prediction is not None and rules.may_use(PREDICTION)
+        copies = request.drafts and (recalled or predicted)
+        if request.seed is None or (copies and not judge.reuses_noise):
+            return new_seed()
+        return request.seed
 
     def _expected(self, request: ReplyRequest) -> str | None:
         """The suggestion that a request at a cursor is probably answered with again."""
@@ -290,13 +302,3 @@ def _require_a_beginning(request: ReplyRequest) -> None:
             "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
             "continued under one; ask again"
         )
-
-
-def _seed(request: ReplyRequest, judge: Verifier, rules: DraftRules) -> int:
-    """The seed of a reply. A given one is not used where what is drafted may be an earlier reply to
-    it, and the verifier would judge that by the same noise again.
-    """
-    copies = rules.recalls is not None or rules.prediction is not None
-    if request.seed is None or (copies and not judge.reuses_noise):
-        return new_seed()
-    return request.seed

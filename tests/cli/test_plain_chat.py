@@ -39,11 +39,12 @@ def test_commands_are_carried_out_in_a_pipe(files: Files) -> None:
 
 
 def test_an_unknown_command_in_a_pipe_is_an_error_and_the_next_line_is_answered(
-    files: Files,
+    files: Files, tmp_path: Path
 ) -> None:
+    os.mkfifo(tmp_path / "pipe")  # nobody writes into it
     done = subprocess.run(
         [*_LINE, str(files.target), "-n", "3"],
-        input=b"/frobnicate\nhello\n/quit\n",
+        input=f"/frobnicate\n/schema {tmp_path / 'pipe'}\nhello\n/quit\n".encode(),
         capture_output=True,
         cwd=ROOT,
         timeout=100,
@@ -51,6 +52,7 @@ def test_an_unknown_command_in_a_pipe_is_an_error_and_the_next_line_is_answered(
     )
     assert done.returncode == 1
     assert b"there is no /frobnicate here" in done.stderr
+    assert b"it is no regular file" in done.stderr
     assert done.stdout.count(b"\n") == 1
 
 

@@ -41,12 +41,15 @@ def never_ends(tokens: Tokens) -> Logits:
 
 
 class House:
-    def __init__(self, looks: Callable[[Tokens], Logits] = never_ends) -> None:
+    def __init__(
+        self, looks: Callable[[Tokens], Logits] = never_ends, memory: int = 4_000_000
+    ) -> None:
         self.pair = Pair(
             Hooked(looks, 4096, 2),
-            Cascade([PredictionDrafter(), Suffix(2, memory=4_000_000)]),
+            Cascade([PredictionDrafter(), Suffix(2, memory=memory)]),
             Costs(Fixed(4)),
             Letters(),
+            draft_memory=memory,
         )
         self.scheduler = Scheduler(self.pair)
 
@@ -184,6 +187,29 @@ def test_under_rejection_a_seed_that_comes_again_still_follows_the_target(
     p = 1 / (1 + math.exp(-1.0))
     assert drafted >= n
     assert abs(seen - n * p) < 3.9 * math.sqrt(n * p * (1 - p))
+
+
+@pytest.mark.parametrize(
+    ("memory", "asked", "kept"),
+    [
+        (4_000_000, {}, False),
+        (4_000_000, {"verifier": "match"}, True),
+        (4_000_000, {"memory": False}, True),
+        (4_000_000, {"drafter": "prediction"}, True),
+        (4_000_000, {"draft": False, "prediction": "def"}, True),
+        (0, {}, True),
+        (0, {"prediction": "def"}, False),
+        (0, {"prediction": "def", "drafter": "off"}, True),
+    ],
+    ids=str,
+)
+def test_under_rejection_a_seed_holds_where_no_earlier_reply_is_drafted_from(
+    memory: int, asked: dict[str, object], kept: bool
+) -> None:
+    house = House(memory=memory)
+    found = house.ask(**{"verifier": "rejection", "seed": 7, "max_tokens": 2, **asked})
+    house.scheduler.close()
+    assert (found.seed == 7) == kept
 
 
 def test_only_replies_to_users_take_part() -> None:

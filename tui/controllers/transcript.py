@@ -130,7 +130,7 @@ class Transcript:
         away, unsaved = not self._log.at_newest, self._session.unsaved
         told = self._log.says(unsaved)
         found = await move
-        if self._log.at_newest and (away or (told and not self._log.says(unsaved))):
+        if self._log.at_newest and (away or told) and not self._log.says(unsaved):
             await self._tell_unsaved()
         self._follow()
         return found

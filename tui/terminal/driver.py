@@ -106,7 +106,12 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal, and the keys that were typed before."""
         self._early, before = _typed_ahead(self.fileno)
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+        except BaseException:
+            if before is not None:
+                termios.tcsetattr(self.fileno, termios.TCSANOW, before)
+            raise
         if before is not None:
             self.attrs_before = before
 

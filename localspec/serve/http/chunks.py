@@ -10,6 +10,7 @@ _AT_ONCE = 1000
 """Chunks of any size, of which h11 reads one in 5 µs."""
 _BYTES = 64
 """More of them for each so many bytes, up to as many again."""
+_SAID = "too many small chunks"
 
 
 class Chunks(h11.Connection):
@@ -30,11 +31,13 @@ class Chunks(h11.Connection):
         Raises:
             h11.RemoteProtocolError: it is none, or one of too many.
         """
+        if self.too_many:  # of what came before the connection was closed
+            raise h11.RemoteProtocolError(_SAID)
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._left = _AT_ONCE
         elif isinstance(event, h11.Data) and event.chunk_end:
             self._left = min(self._left + len(event.data) / _BYTES, _AT_ONCE) - 1
             if self._left < 0:
-                raise h11.RemoteProtocolError("too many small chunks")
+                raise h11.RemoteProtocolError(_SAID)
         return event
