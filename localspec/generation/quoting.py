@@ -77,7 +77,7 @@ class Quoting:
                 time.sleep(0)
 
     def control_at(self, text: str, at: int) -> bool:
-        """Whether a control token of the template stands there in a rendered text."""
+        """Whether a rendered text has a control token of the template at ``at``."""
         return self._controls is not None and self._controls.match(text, at) is not None
 
     def tokens(self, text: str, *, bos: bool) -> list[int]:

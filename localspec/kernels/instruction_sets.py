@@ -68,8 +68,8 @@ _MACHINES = {
 
 
 def of_machine(machine: str | None = None) -> tuple[InstructionSet, ...]:
-    """Those of a kind of processor, the best last, this machine's by default; none where it is not
-    known.
+    """The instruction sets that units are compiled for on a kind of processor, the best last; by
+    default on this machine's. There are none where the kind is not known.
     """
     return _MACHINES.get((machine or platform.machine()).lower(), ())
 

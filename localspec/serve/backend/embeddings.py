@@ -34,8 +34,8 @@ class Embeddings:
         aliases: tuple[str, ...] = (),
         reporter: Reporter | None = None,
     ) -> None:
-        """``aliases`` are further names of both; "*" stands for every name. The reporter is told
-        what the user should know of how they were loaded.
+        """``aliases`` are further names of both; "*" stands for every name. ``reporter`` is told
+        what the user should know of how the models were loaded.
         """
         self._embedding, self._reranker = embedding, reranker
         self._aliases = aliases

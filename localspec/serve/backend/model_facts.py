@@ -113,7 +113,9 @@ def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFact
 
 
 def _fills(header: Header) -> bool:
-    """As llama.cpp finds the marks: by keys of the file, else by their usual names."""
+    """Whether a model has the marks of a gap, found as llama.cpp does: by keys of the file, else by
+    their usual names.
+    """
     n, tokens = header.n_vocab, frozenset(header.tokens)
 
     def has(keys: tuple[str, ...], names: str) -> bool:
