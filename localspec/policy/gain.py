@@ -33,6 +33,10 @@ class Budgets:
 PLENTY = Budgets(math.inf, math.inf, math.inf)
 
 
+_PRICES = 4
+"""Prices of which the results are kept: those of now, and as low as they may be."""
+
+
 @dataclass(slots=True)
 class _Known:
     """What was computed at some prices: a round asks for the same as the one before it, as long as
@@ -80,6 +84,8 @@ class Expected:
         """
         known = self._known.get(id(prices))
         if known is None:
+            if len(self._known) >= _PRICES:
+                self._known.clear()
             known = self._known[id(prices)] = _Known(prices, self._gains(prices))
         gains = known.gains
         if gains is None:
