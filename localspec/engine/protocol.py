@@ -111,9 +111,8 @@ def encode(message: Command | EngineEvent) -> bytes:
         data = {"id": message.id, "tokenized": packed_text(message.tokenized)}
     else:
         asks = isinstance(message, ReplyCommand | ExamineCommand | TokenizeCommand)
-        sparse = isinstance(message, ReplyCommand)
         try:
-            data = codec.encode(message, sparse=sparse, bounded=asks)
+            data = codec.encode(message, sparse=asks, bounded=asks)
         except codec.CodecError as error:
             if asks:
                 raise UsageError(f"the request cannot be sent: {error}") from None

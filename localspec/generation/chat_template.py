@@ -188,12 +188,14 @@ class Template:
             TemplateEndedError: see there.
             Interrupted: ``cancelled`` returned true.
         """
-        unfinished = ""
+        unfinished, whole = "", messages
         if messages and messages[-1].role == "assistant":
-            if messages[-1].calls:
+            last, whole = messages[-1], messages[:-1]
+            if last.calls:
                 raise UsageError("the last message calls tools; their results must follow it")
-            unfinished = messages[-1].content
-        whole = messages[:-1] if unfinished else messages
+            if last.reasoning and not last.content:
+                raise UsageError("the last message is a thought, which cannot be continued")
+            unfinished = last.content
         if self._tools_in_text:
             whole = told_in_text(whole, self._tools)
         variables = dict(self._variables)

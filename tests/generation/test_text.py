@@ -70,6 +70,9 @@ def words(n: int, role: str = "user") -> Message:
 def test_an_unfinished_reply_ends_the_prompt() -> None:
     asked = [Message("user", "Hello"), Message("assistant", "Once upon")]
     assert TEMPLATE.render(asked) == TEMPLATE.render(asked[:1]) + "Once upon"
+    assert TEMPLATE.render([asked[0], Message("assistant", "")]) == TEMPLATE.render(asked[:1])
+    with pytest.raises(UsageError, match="a thought, which cannot be continued"):
+        TEMPLATE.render([asked[0], Message("assistant", "", "Hm.")])
 
 
 def test_a_conversation_that_fits_is_left_alone() -> None:

@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf_tools
 import httpx2
@@ -36,6 +37,7 @@ from localspec.loading.embedder import Embedder
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.http.settings import ServeSettings
+from localspec.serve.routes.models import _of_texts
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
 """More than a pass takes."""
@@ -517,6 +519,21 @@ def test_both_are_listed_as_models_that_write_no_text(server: Served) -> None:
                 refused = post(server, "/v1/completions", asked)
                 assert refused.status_code == 400
                 assert "writes no text; ask it at /v1/" in refused.json()["error"]["message"]
+            for path, more in (("/tokenize", {"content": "Hi"}), ("/api/generate", {})):
+                refused = post(server, path, {"model": name} | more)
+                assert refused.status_code == 400
+                assert "writes no text; ask it at /v1/" in refused.text
+
+
+async def test_a_list_says_whether_each_is_loaded(models: dict[str, Path]) -> None:
+    process = EmbeddingProcess(str(models["bert"]))
+    service = SimpleNamespace(embeddings=Embeddings(process), started=0.0)
+    loaded = [_of_texts(service)[0]["localspec"]["loaded"]]
+    await process.start()
+    loaded.append(_of_texts(service)[0]["localspec"]["loaded"])
+    await process.close()
+    loaded.append(_of_texts(service)[0]["localspec"]["loaded"])
+    assert loaded == [False, True, False]
 
 
 def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:

@@ -197,6 +197,7 @@ CONTINUED = {"add_generation_prompt": False, "continue_final_message": True}
 async def test_the_last_message_is_continued_in_vllms_words_too(world, path):
     answer = await world.client.post(path, json={"max_tokens": 6, "messages": BEGUN} | CONTINUED)
     assert answer.status_code == 200, answer.text
+    assert "without effect" not in answer.text
 
 
 @pytest.mark.parametrize("path", [CHAT, "/tokenize"])
@@ -204,6 +205,7 @@ async def test_the_last_message_is_continued_in_vllms_words_too(world, path):
     "fields",
     [
         CONTINUED | {"messages": BEGUN[:1]},
+        {"messages": BEGUN[:1], "continue_final_message": True},
         CONTINUED | {"messages": [*BEGUN, BEGUN[0]]},
         CONTINUED | {"messages": BEGUN, "add_generation_prompt": 0},
         {"messages": BEGUN, "add_generation_prompt": False},

@@ -9,11 +9,12 @@ import pytest
 from localspec.core import codec
 from localspec.core.emitted import Origin, TokenLogprob, TokenLogprobs
 from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_parts import WholeReply
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.models.catalog import links
-from localspec.serve.backend import service
+from localspec.serve.backend import answering, service
 from localspec.serve.backend.answering import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
@@ -181,6 +182,36 @@ def test_all_texts_of_a_request_count():
     named = Message("tool", "", name="n" * 208)
     with pytest.raises(ApiError, match="208 characters"):
         require_room(ReplyRequest((named,)), 207 // 64)
+
+
+def test_what_a_request_consists_of_is_counted(monkeypatch):
+    """Each part takes microseconds of the loop on its way to the engine."""
+    calls = Message("assistant", "", calls=(MessageCall("", "a", "{}"),) * 9)
+    with pytest.raises(ApiError, match="10 messages and calls, which exceeds the available"):
+        require_room(ReplyRequest((calls,)), 9)
+    shown = Message("tool", "", pictures=(Picture(b"a"),) * 1025)
+    with pytest.raises(ApiError, match="at most 1024 pictures, and this one has 1025"):
+        require_room(ReplyRequest((shown,)), 1 << 20)
+    monkeypatch.setattr(answering, "_MOST_TURNS", 9)
+    with pytest.raises(ApiError, match="at most 9 messages and calls, and this one has 10"):
+        require_room(ReplyRequest((calls,)), 1 << 20)
+
+
+async def test_so_are_tokens_against_the_context_or_what_is_split(world):
+    await world.slot.load()
+    for path, body, said in (
+        ("/localspec/examine", {"request": {"prompt": "Hi"}, "tokens": [5] * 513}, "at most 512"),
+        (
+            "/localspec/examine",
+            {"request": {"prompt_tokens": [5] * 513}, "tokens": [5]},
+            "513 tokens, which exceeds the available context size: at most 512",
+        ),
+        ("/detokenize", {"tokens": [5] * 32769}, "what is split into tokens: at most 32768"),
+    ):
+        answer = await world.client.post(path, json=body)
+        assert answer.status_code == 400
+        assert said in answer.json()["error"]["message"]
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
 
 
 async def test_a_salt_is_no_longer_than_a_digest_in_the_engine(world):

@@ -29,11 +29,16 @@ from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.errors import ApiError, of_engine, stopping, too_long
+from localspec.serve.http.errors import ApiError, bad_request, of_engine, stopping, too_long
 from localspec.serve.replies.answer_fields import held_size
 
 CHARACTERS_PER_TOKEN = 64
 """Most characters of a prompt for each token of the context; texts have 3 to 5."""
+_MOST_TURNS = 1 << 14
+"""Messages and calls of tools, of which each takes 3 to 5 µs on its way to the engine, in one turn
+of the loop."""
+_MOST_PICTURES = 1024
+"""Pictures, those of tools' results included, of which the engine leaves out the oldest."""
 _MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
 """Texts of special tokens, or their beginnings: each is at least one token."""
 
@@ -284,17 +289,26 @@ class Answering:
         self._server.left(self)
 
 
-def require_room(request: ReplyRequest, context: int) -> None:
-    """Refuse a request whose prompt has certainly more tokens than the context holds.
+def require_room(
+    request: ReplyRequest, context: int, limit: str = "the available context size"
+) -> None:
+    """Refuse a request whose prompt has certainly more tokens than the context holds, or more parts
+    than are sent to an engine; ``limit`` says what ``context`` is.
 
     Raises:
-        ApiError: 400, context_length_exceeded.
+        ApiError: 400, context_length_exceeded where it is for its tokens.
     """
+
+    def require(found: int, most: int, what: str) -> None:
+        if found > most:
+            said = f"the prompt has {found} {what}, which exceeds {limit}: at most {most}"
+            raise too_long(said)
+
     if request.prediction is not None:
         most = CHARACTERS_PER_TOKEN * context
-        _require(len(request.prediction), most, "characters in its prediction")
+        require(len(request.prediction), most, "characters in its prediction")
     if request.prompt_tokens is not None:
-        _require(len(request.prompt_tokens), context, "tokens")
+        require(len(request.prompt_tokens), context, "tokens")
         return
     texts = [message.content for message in request.messages]
     texts += [message.name for message in request.messages]
@@ -304,19 +318,14 @@ def require_room(request: ReplyRequest, context: int) -> None:
         texts.append(request.prompt)
     # Few templates show ids, in which some programs keep what another model has thought.
     ids = [message.call_id for message in request.messages] + [call.id for call in calls]
-    _require(len(request.messages), context, "messages")
+    turns = len(request.messages) + len(calls)
+    require(turns, context, "messages and calls")
+    pictures = sum(len(message.pictures) for message in request.messages)
+    parts = (turns, _MOST_TURNS, "messages and calls"), (pictures, _MOST_PICTURES, "pictures")
+    for found, most, what in parts:
+        if found > most:
+            raise bad_request(f"a request has at most {most} {what}, and this one has {found}")
     for several, what in ((texts, "characters"), (ids, "characters in ids of calls")):
-        _require(sum(map(len, several)), CHARACTERS_PER_TOKEN * context, what)
+        require(sum(map(len, several)), CHARACTERS_PER_TOKEN * context, what)
     special = sum(text.count(marker) for text in (*texts, *ids) for marker in _MARKERS)
-    _require(special, context, "special tokens")
-
-
-def _require(found: int, most: int, what: str) -> None:
-    if found > most:
-        raise _too_long(found, most, what)
-
-
-def _too_long(found: int, most: int, what: str) -> ApiError:
-    return too_long(
-        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}"
-    )
+    require(special, context, "special tokens")

@@ -45,15 +45,15 @@ class Embeddings:
         """Whether a name is that of a model of the server for replies."""
 
     @property
-    def processes(self) -> list[EmbeddingProcess]:
-        """Those that there are."""
-        return [one for one in (self._embedding, self._reranker) if one is not None]
+    def processes(self) -> dict[str, EmbeddingProcess]:
+        """Those that there are, by what they are for: "embedding" or "rerank"."""
+        both = {"embedding": self._embedding, "rerank": self._reranker}
+        return {task: one for task, one in both.items() if one is not None}
 
     @property
     def names(self) -> dict[str, str]:
-        """The name that requests call each by, by what it is for: "embedding" or "rerank"."""
-        both = (("embedding", self._embedding), ("rerank", self._reranker))
-        return {task: public_name(one.model) for task, one in both if one is not None}
+        """The names that requests call them by."""
+        return {task: public_name(one.model) for task, one in self.processes.items()}
 
     def vectors_of(self, name: str) -> Options | None:
         """The options of the embedding model, where that is its name."""
@@ -81,7 +81,7 @@ class Embeddings:
         Raises:
             LocalspecError: one cannot be loaded, or is not of its kind.
         """
-        for process in self.processes:
+        for process in self.processes.values():
             info = await process.start()
             self._tell(process)
             if info.ranks != (process is self._reranker):
@@ -92,7 +92,7 @@ class Embeddings:
 
     async def close(self) -> None:
         """End them."""
-        for process in self.processes:
+        for process in self.processes.values():
             await process.close()
 
     async def embed(

@@ -31,7 +31,14 @@ from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.body_budget import Caller
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine, stopping
+from localspec.serve.http.errors import (
+    RETRY_SECONDS,
+    ApiError,
+    bad_request,
+    of_engine,
+    stopping,
+    too_long,
+)
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings
 
@@ -92,8 +99,7 @@ class Service:
         Raises:
             ApiError: there is no such model, too many requests wait, or they are too large.
         """
-        self.embeddings.require_other(model)
-        options = await self.models.options(model)
+        options = await self._options(model)
         info = self.slot.info_of(options)
         context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
@@ -125,13 +131,22 @@ class Service:
         )
         return Answering(self, record, options, owned)
 
+    async def _options(self, model: str | None) -> Options | None:
+        """The options of a model that writes, as `ModelNames.options`.
+
+        Raises:
+            ApiError: there is no such model, or it writes no text.
+        """
+        self.embeddings.require_other(model)
+        return await self.models.options(model)
+
     async def keep(self, model: str | None, seconds: float | None) -> None:
         """How long a model stays without a request, see `EngineSlot.keep`.
 
         Raises:
             ApiError: there is no such model.
         """
-        slot = self.slot.slot_of(await self.models.options(model))
+        slot = self.slot.slot_of(await self._options(model))
         if slot is not None:
             slot.keep(seconds)
 
@@ -141,7 +156,7 @@ class Service:
         Raises:
             ApiError: there is no such model, or it cannot be loaded.
         """
-        options = await self.models.options(model)
+        options = await self._options(model)
         try:
             async with self.slot.use(options):
                 pass
@@ -162,9 +177,10 @@ class Service:
         Raises:
             ApiError: there is no such model, or the engine refuses.
         """
-        options = await self.models.options(model)
+        options = await self._options(model)
         info = self.slot.info_of(options)
-        require_room(request, max(_TOKENIZED, info.context if info else 0))
+        most = max(_TOKENIZED, info.context if info else 0)
+        require_room(request, most, "what is split into tokens")
         called = await self.models.adapter(model)
         owned = await self._owned(caller, request, called, options)
 
@@ -181,9 +197,12 @@ class Service:
         """Probabilities at the place of the last of ``tokens``, from the engine.
 
         Raises:
-            ApiError: the engine refuses.
+            ApiError: the engine refuses, or they are too many.
         """
-        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
+        context = _TOKENIZED if self.slot.info is None else self.slot.info.context
+        require_room(request, context)
+        if len(tokens) > context:
+            raise too_long(f"{len(tokens)} tokens exceed the context size: at most {context}")
         owned = await self._owned(caller, request, None, None)
 
         async def examined() -> Examination:

@@ -45,6 +45,7 @@ REFUSED: dict[str, Foreign] = {
     "truncate_prompt_tokens": Foreign("shorten the prompt; /tokenize counts its tokens"),
     "include_stop_str_in_output": Foreign("append the stop text yourself", (False,)),
     "add_generation_prompt": Foreign(_CONTINUED, (True,), (False,), _continues),
+    "continue_final_message": Foreign(_CONTINUED, (False,), (True,), _continues),
     "chat_template": Foreign(_TEMPLATE, ("",)),
     "documents": Foreign("put the documents into a message", ([],)),
     "use_beam_search": Foreign("localspec samples, with drafts; leave it out", (False,)),
@@ -94,14 +95,12 @@ REFUSED: dict[str, Foreign] = {
 """Fields that would change the reply; `Foreign.neutral` are the values that do not."""
 
 OF_PROMPTS: dict[str, Foreign] = {
-    **{
-        name: REFUSED[name]
-        for name in (
-            *("add_generation_prompt", "chat_template", "documents", "truncate_prompt_tokens"),
-            *("functions", "image_data", "multimodal_data", "think", "images"),
-        )
-    },
-    "continue_final_message": Foreign(_CONTINUED, (False,), (True,), _continues),
+    name: REFUSED[name]
+    for name in (
+        *("add_generation_prompt", "continue_final_message", "chat_template", "documents"),
+        *("truncate_prompt_tokens", "functions", "image_data", "multimodal_data"),
+        *("think", "images"),
+    )
 }
 """Fields that would change a prompt that is asked for as text or tokens."""
 
@@ -134,7 +133,7 @@ WITHOUT_EFFECT: tuple[str, ...] = (
     *("speculative.n_max", "speculative.n_min", "speculative.p_min"),
     # vLLM
     *("spaces_between_special_tokens", "priority", "request_id", "guided_decoding_backend"),
-    *("continue_final_message", "kv_transfer_params", "mm_processor_kwargs"),
+    *("kv_transfer_params", "mm_processor_kwargs"),
     # Ollama, LM Studio
     *("keep_alive", "num_ctx", "ttl", "draft_model"),
 )

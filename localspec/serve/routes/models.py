@@ -12,6 +12,7 @@ from starlette.responses import Response
 from localspec import __version__
 from localspec.core.events import ModelInfo
 from localspec.serve.backend.model_names import ListedModel, untagged
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
@@ -119,13 +120,13 @@ def _of_texts(service: Service) -> list[dict[str, Any]]:
     """The embedding model and the reranker, which write nothing."""
     return [
         {
-            "id": name,
+            "id": public_name(process.model),
             "object": "model",
             "created": int(service.started),
             "owned_by": "localspec",
-            "localspec": {"loaded": True, "task": task},
+            "localspec": {"loaded": process.info is not None, "task": task},
         }
-        for task, name in service.embeddings.names.items()
+        for task, process in service.embeddings.processes.items()
     ]
 
 
