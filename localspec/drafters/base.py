@@ -124,6 +124,8 @@ class Drafter(abc.ABC):
 
     name: str
     """Name on the command line and in the statistics."""
+    quotes_chats = False
+    """Whether it drafts from saved chats too, whoever asks."""
 
     @abc.abstractmethod
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:

@@ -14,7 +14,7 @@ from typing import Any
 from localspec.core.errors import UnsupportedModelError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.interrupt import Cancelled, never
-from localspec.core.processes.bounded import TooMuchError
+from localspec.core.processes.bounded import EndedError, TooMuchError
 from localspec.generation import template_process
 from localspec.generation.template_messages import for_template, one_by_one, told_in_text
 from localspec.generation.template_program import (
@@ -82,6 +82,10 @@ def _quotes(text: str, family: Family) -> bool:
             return family.open in text[:at]
         at = text.find("{", at + 1)
     return False
+
+
+class TemplateEndedError(UsageError):
+    """The template's process was ended: the same may be answered the next time."""
 
 
 class Template:
@@ -155,6 +159,9 @@ class Template:
     def native_tools(self) -> Family | None:
         """How this template has tools called, tried out with one: it must name the tool that it is
         given, and quote a call of it in a way that is known. None otherwise.
+
+        Raises:
+            TemplateEndedError: that cannot be told now.
         """
         family = family_of(self._source)
         if family is None or "tools" not in self._source:
@@ -163,6 +170,8 @@ class Template:
         try:
             told = probing.render(_QUESTION)
             quoted = probing.render(_CALL)
+        except TemplateEndedError:
+            raise
         except UsageError:
             return None
         known = _PROBE in told and _quotes(quoted, family)
@@ -176,6 +185,7 @@ class Template:
 
         Raises:
             UsageError: the template refuses these messages, or takes too much time or memory.
+            TemplateEndedError: see there.
             Interrupted: ``cancelled`` returned true.
         """
         unfinished = ""
@@ -192,7 +202,8 @@ class Template:
         try:
             prompt = self._with_calls(whole, variables, cancelled)
         except (RefusedError, TooMuchError) as error:
-            raise UsageError(f"the model's chat template refuses this chat: {error}") from None
+            kind = TemplateEndedError if isinstance(error, EndedError) else UsageError
+            raise kind(f"the model's chat template refuses this chat: {error}") from None
         return prompt + unfinished
 
     def _with_calls(

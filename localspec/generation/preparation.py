@@ -52,10 +52,12 @@ class Preparation:
         sight: Sight | None = None,
         *,
         remembers: bool = False,
+        quotes_chats: bool = False,
     ) -> None:
         """``judge`` verifies the drafts of requests that name no verifier; ``drafters`` are the
         names of those that are loaded; ``sight`` is how the model sees, if it does. ``remembers``:
-        whether requests may be drafted for from earlier ones.
+        whether requests may be drafted for from earlier ones; ``quotes_chats``: whether all are
+        from saved chats.
         """
         self._drafters = frozenset(drafters) - {OFF}
         self._model = model
@@ -66,7 +68,7 @@ class Preparation:
         self.prompts = PromptBuilder(model, target.capacity, sight)
         self.processing = Processing(model)
         self.infills = InfillPrompts(model, target.capacity)
-        self._remembers = remembers
+        self._remembers, self._quotes_chats = remembers, quotes_chats
         self.suggestions = Suggestions() if remembers else None
 
     def prepared(
@@ -187,7 +189,8 @@ class Preparation:
         """The seed of a reply. A given one is not used where what is drafted may be an earlier
         reply to it, and the verifier would judge that by the same noise again.
         """
-        recalled = self._remembers and rules.recalls is not None and rules.may_use(SUFFIX)
+        remembered = self._quotes_chats or (self._remembers and rules.recalls is not None)
+        recalled = remembered and rules.may_use(SUFFIX)
         predicted = rules.prediction is not None and rules.may_use(PREDICTION)
         copies = request.drafts and (recalled or predicted)
         if request.seed is None or (copies and not judge.reuses_noise):

@@ -14,7 +14,12 @@ from localspec.core.interrupt import Cancelled, never
 from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
+from localspec.generation.chat_template import (
+    PLAIN_STOP,
+    PLAIN_TEMPLATE,
+    Template,
+    TemplateEndedError,
+)
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
 from localspec.generation.quoting import Quoting, plain
@@ -59,9 +64,16 @@ class PromptBuilder:
         )
 
     def _ends_turn(self, text: str, at: int) -> bool:
-        """Whether a turn of a rendered text may end at a place."""
-        space = self._space_behind
-        if at == len(text) or space is None:
+        """Whether a turn of a rendered text may end at a place; at its own end alone, while the
+        template cannot be asked.
+        """
+        if at == len(text):
+            return True
+        try:
+            space = self._space_behind
+        except TemplateEndedError:
+            return False
+        if space is None:
             return True
         return text.startswith(space, at) and self._quoting.control_at(text, at + len(space))
 
@@ -69,10 +81,15 @@ class PromptBuilder:
     def _space_behind(self) -> str | None:
         """What the template has between a reply and the control token that ends it; None where it
         ends replies in another way.
+
+        Raises:
+            TemplateEndedError: that cannot be told now.
         """
         said = (Message("user", "."), Message("assistant", _REPLY), Message("user", "."))
         try:
             _, found, rest = self._template.render(said).partition(_REPLY)
+        except TemplateEndedError:
+            raise
         except UsageError:
             return None
         space = rest[: len(rest) - len(rest.lstrip())]
@@ -96,6 +113,9 @@ class PromptBuilder:
     def native_tools(self) -> Family | None:
         """How the model's own template has tools called; None where it does not tell of them, or
         in a way that is not known.
+
+        Raises:
+            TemplateEndedError: that cannot be told now.
         """
         return self._template.native_tools()
 

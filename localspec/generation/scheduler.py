@@ -85,6 +85,7 @@ class Scheduler:
             drafters=[member.name for member in pair.drafter.members],
             sight=pair.sight,
             remembers=pair.draft_memory > 0,
+            quotes_chats=any(member.quotes_chats for member in pair.drafter.members),
         )
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
         self._stop = PassStop(pair.stop)

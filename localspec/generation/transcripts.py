@@ -48,12 +48,12 @@ class Transcript:
     def encode(self, text: str) -> list[int]:
         """Tokens of a prompt. Callable from any thread, as are the others."""
         with self._lock:
-            begins = sorted((t for t in self._seen if text.startswith(t)), key=len, reverse=True)
-            known = next((t for t in begins if self._ends_turn(text, len(t))), "")
-            tokens = self._seen.get(known)
-        if tokens is None:
+            begins = {len(t): tokens for t, tokens in self._seen.items() if text.startswith(t)}
+        # Without the lock, which the end of every reply needs: a template may have to be rendered.
+        known = next((n for n in sorted(begins, reverse=True) if self._ends_turn(text, n)), 0)
+        if not known:
             return self._start(text)
-        return [*tokens.tolist(), *self._rest(text[len(known) :])]
+        return [*begins[known].tolist(), *self._rest(text[known:])]
 
     def remember(self, text: str, tokens: Sequence[int]) -> None:
         """Record that ``text`` was made of exactly these tokens. Of no text nothing is known: it

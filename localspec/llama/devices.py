@@ -124,8 +124,12 @@ def computes_with(n_bytes: int) -> bool:
     return True
 
 
+@functools.cache
 def backend() -> str:
-    """The back end that the build offloads to: cuda, metal, vulkan, another's name, or cpu."""
+    """The back end that the build offloads to: cuda, metal, vulkan, another's name, or cpu.
+
+    Asked once: every pass needs it, and CUDA takes a third of a millisecond to list its devices.
+    """
     library.start()
     if not c_api.llama_supports_gpu_offload():
         return "cpu"

@@ -33,6 +33,19 @@ class Budgets:
 PLENTY = Budgets(math.inf, math.inf, math.inf)
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was computed at some prices: a round asks for the same as the one before it, as long as
+    nothing new is seen.
+    """
+
+    prices: Prices
+    """Kept, so that no others are taken for them."""
+    gains: NDArray[np.float64] | None
+    gain: float | None = None
+    risk: NDArray[np.float64] | None = None
+
+
 class Expected:
     """The tokens that one drafter's drafts are expected to emit in a text, whatever they cost."""
 
@@ -55,6 +68,7 @@ class Expected:
         """(K + 1,) chance of 0 to K later tokens."""
         self._sums = (1 - self._powers) / max(1 - self.mean, 1e-9)
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
+        self._known: dict[int, _Known] = {}
 
     def emitted(self, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """(..., K) expected tokens of a round whose first token is accepted with this chance."""
@@ -64,16 +78,34 @@ class Expected:
         """Tokens per round that asking the drafter gains, with drafts that the budgets allow, if
         any are given. The first q is paid even where its confidence is too low for a draft.
         """
-        cost = prices.cost
+        known = self._known.get(id(prices))
+        if known is None:
+            known = self._known[id(prices)] = _Known(prices, self._gains(prices))
+        gains = known.gains
+        if gains is None:
+            return -prices.cost
+        if budgets is None:
+            if known.gain is None:
+                known.gain = self._mean_gain(gains, prices)
+            return known.gain
+        if known.risk is None:
+            known.risk = self.risk(prices, self._chances[:, None])
+        fits = _fits(known.risk, prices, budgets)[:, : gains.shape[1]]
+        return self._mean_gain(gains * fits, prices)
+
+    def _gains(self, prices: Prices) -> NDArray[np.float64] | None:
+        """(BINS, lengths) tokens that drafts gain beside the first q's cost, by the confidence of
+        their first token; None if none gains, even if that is accepted.
+        """
         paying = (self._sums[1:] > prices.losses).nonzero()[0]
-        if not len(paying):  # no draft, even if its first token is accepted
-            return -cost
+        if not len(paying):
+            return None
         end = int(paying[-1]) + 1
-        chances = self._chances[:, None]
-        gains = chances * self._sums[1 : end + 1] - (prices.costs[:end] - (1 + cost))
-        if budgets is not None:
-            gains *= self.fits(prices, chances, budgets)[:, :end]
-        return float(self.firsts @ np.maximum(gains.max(axis=1), 0.0)) - cost
+        costs = prices.costs[:end] - (1 + prices.cost)
+        return np.asarray(self._chances[:, None] * self._sums[1 : end + 1] - costs)
+
+    def _mean_gain(self, gains: NDArray[np.float64], prices: Prices) -> float:
+        return float(self.firsts @ np.maximum(gains.max(axis=1), 0.0)) - prices.cost
 
     def rate(self, prices: Prices) -> float:
         """Tokens for the time of a plain one, by a draft of the length that is best on average."""
@@ -99,8 +131,11 @@ class Expected:
         self, prices: Prices, chance: float | NDArray[np.float64], budgets: Budgets
     ) -> NDArray[np.bool_]:
         """(..., K) which drafts cost no more than the budgets have; see `risk`."""
-        affordable = self.risk(prices, chance) <= max(0.0, budgets.reply)
-        return np.asarray(affordable & (prices.losses <= budgets.others))
+        return _fits(self.risk(prices, chance), prices, budgets)
+
+
+def _fits(risk: NDArray[np.float64], prices: Prices, budgets: Budgets) -> NDArray[np.bool_]:
+    return np.asarray((risk <= max(0.0, budgets.reply)) & (prices.losses <= budgets.others))
 
 
 def for_each_token(gain: float) -> float:

@@ -119,6 +119,8 @@ class Drafted:
     accepted: int = 0
     considered: int = 0
     draft_ms: float = 0.0
+    passes_ms: float = 0.0
+    """Of these, those of passes for drafted tokens, if they were computed for it alone."""
     evidence: tuple[Evidence, ...] = ()
     probe: str = ""
     """Name of the drafter that probed."""
@@ -238,9 +240,8 @@ class World:
         one = table[1] * factor(self.seconds, 1) * self._disturbance.drafting(self.seconds)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * max(d.rows for d in drafts)
-        asked = max(1, sum(d.apart_ms > 0 for d in drafts))
         alone = sum(d.apart_ms for d in drafts)
-        drafting = alone * table[asked] / (asked * table[1])  # in common passes
+        drafting = alone - sum(d.passes_ms for d in drafts) + self._in_common(drafts)
         lasted = table[width] * factor(self.seconds, width) + self._launch(width) + drafting
         self.seconds += (lasted + reading) / 1000
         noise = self._disturbance.observed(self._rng)
@@ -268,6 +269,19 @@ class World:
             )
             evidence += d.evidence
         self._policy.learn(outcomes, evidence)
+
+    def _in_common(self, drafts: Sequence[Drafted]) -> float:
+        """Milliseconds of the passes of drafters, which the requests have in common: one for each
+        place of the longest draft, over those that reach it.
+        """
+        spent = 0.0
+        for source in {d.source for d in drafts if d.considered}:
+            own = [d for d in drafts if d.source == source and d.considered]
+            each = max(d.passes_ms / d.considered for d in own)
+            for place in range(max(d.considered for d in own)):
+                rows = sum(d.considered > place for d in own)
+                spent += each * self._table[rows] / self._table[1]
+        return spent
 
     def _launch(self, width: int) -> float:
         """Milliseconds beside the kernels of the next pass."""
@@ -300,6 +314,7 @@ class World:
             last.accepted,
             last.considered,
             spent,
+            last.passes_ms,
             tuple(evidence),
             probe,
             probe_ms,
@@ -346,5 +361,6 @@ class World:
             missed += -min(item.read[step.source], 0)
             item.read[step.source] = item.at + tokens
         catching_up = self._reading(missed) / self._table[1] - 1 if missed > 1 else 0.0
-        ms = asking.ask + asking.token * one * (len(seen) + catching_up)
-        return Drafted(step.source, tokens, accepted, len(seen), ms)
+        passes = asking.token * one * len(seen)
+        ms = asking.ask + passes + asking.token * one * catching_up
+        return Drafted(step.source, tokens, accepted, len(seen), ms, passes)

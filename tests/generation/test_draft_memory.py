@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,11 +42,14 @@ def never_ends(tokens: Tokens) -> Logits:
 
 class House:
     def __init__(
-        self, looks: Callable[[Tokens], Logits] = never_ends, memory: int = 4_000_000
+        self,
+        looks: Callable[[Tokens], Logits] = never_ends,
+        memory: int = 4_000_000,
+        chats: Sequence[Tokens] = (),
     ) -> None:
         self.pair = Pair(
             Hooked(looks, 4096, 2),
-            Cascade([PredictionDrafter(), Suffix(2, memory=memory)]),
+            Cascade([PredictionDrafter(), Suffix(2, chats, memory)]),
             Costs(Fixed(4)),
             Letters(),
             draft_memory=memory,
@@ -207,6 +210,27 @@ def test_under_rejection_a_seed_holds_where_no_earlier_reply_is_drafted_from(
     memory: int, asked: dict[str, object], kept: bool
 ) -> None:
     house = House(memory=memory)
+    found = house.ask(**{"verifier": "rejection", "seed": 7, "max_tokens": 2, **asked})
+    house.scheduler.close()
+    assert (found.seed == 7) == kept
+
+
+@pytest.mark.parametrize(
+    ("memory", "asked", "kept"),
+    [
+        (4_000_000, {}, False),
+        (0, {}, False),
+        (4_000_000, {"memory": False}, False),
+        (0, {"drafter": "prediction"}, True),
+        (0, {"draft": False}, True),
+        (0, {"verifier": "match"}, True),
+    ],
+    ids=str,
+)
+def test_under_rejection_no_seed_holds_where_saved_chats_are_drafted_from(
+    memory: int, asked: dict[str, object], kept: bool
+) -> None:
+    house = House(memory=memory, chats=[[1, 2, 3, 4]])
     found = house.ask(**{"verifier": "rejection", "seed": 7, "max_tokens": 2, **asked})
     house.scheduler.close()
     assert (found.seed == 7) == kept

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf_tools
 import pytest
 
 from localspec.core.events import Message, Reply
 from localspec.core.reply_request import ReplyRequest
+from localspec.generation.chat_template import Template, TemplateEndedError
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting, plain
 from localspec.llama.model import Model
@@ -79,6 +81,29 @@ def test_a_turn_that_begins_like_an_earlier_reply_has_the_tokens_that_it_has_wit
     assert prompt(builder, *told) == alone
     quoted = prompt(builder, told[0], Message("assistant", "a reply"), told[2])
     assert quoted[: len(asked.tokens) + len(said)] == [*asked.tokens, *said]
+
+
+def test_what_a_template_could_not_tell_once_is_asked_again(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = (Message("user", "hi"), Message("assistant", "a replying bird"), Message("user", "more"))
+    quoting = (told[0], Message("assistant", "a reply"), told[2])
+    alone = prompt(PromptBuilder(model, 4096), *told)
+    builder = PromptBuilder(model, 4096)
+    asked = builder.chat(ReplyRequest(told[:1]))
+    builder.remember(asked, _reply((7, 8, 9)))
+    render, ended = Template.render, [1]
+
+    def ends(self: Template, messages: Sequence[Message], *more: Any) -> str:
+        if ended and tuple(messages) not in (told, quoting):  # it tries out how replies end
+            raise TemplateEndedError("its process was ended")
+        return render(self, messages, *more)
+
+    monkeypatch.setattr(Template, "render", ends)
+    assert prompt(builder, *told) == alone
+    ended.clear()
+    assert prompt(builder, *told) == alone
+    assert prompt(builder, *quoting)[len(asked.tokens) :][:3] == [7, 8, 9]
 
 
 @pytest.mark.parametrize(

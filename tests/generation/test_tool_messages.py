@@ -10,7 +10,7 @@ from runnables import Letters
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.reply_request import ReplyRequest
-from localspec.generation.chat_template import Template
+from localspec.generation.chat_template import Template, TemplateEndedError
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.template_messages import one_by_one, told_in_text
@@ -118,6 +118,20 @@ def test_a_template_that_mentions_tools_but_never_names_one_does_not_count() -> 
     assert PromptBuilder(Bytes(lazy), 999).native_tools is None
     assert PromptBuilder(Bytes(HERMES), 999).native_tools.name == "hermes"
     assert PromptBuilder(Bytes(TEXTUAL), 999).native_tools.name == "mistral"
+
+
+def test_a_template_that_could_not_be_tried_out_once_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(*_: object) -> str:
+        raise TemplateEndedError("its process was ended")
+
+    builder = PromptBuilder(Bytes(HERMES), 999)
+    with monkeypatch.context() as now:
+        now.setattr(Template, "render", ended)
+        with pytest.raises(TemplateEndedError):
+            builder.family(ReplyRequest(CHAT, tools=TOOLS))
+    assert builder.native_tools.name == "hermes"
 
 
 def test_a_template_whose_calls_are_written_in_an_unknown_way_is_told_in_text() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from localspec.generation import transcripts
@@ -67,6 +69,22 @@ def test_what_one_owner_said_tells_nothing_to_another() -> None:
     kept = Transcripts(new)
     kept.remember("a", "secret", [9])
     assert not known(kept.of("b"), "secret")
+
+
+def test_a_reply_ends_while_it_is_looked_up_what_a_prompt_quotes() -> None:
+    """Which may take a rendering of the template; the end of a reply remembers its text."""
+
+    def ends(text: str, at: int) -> bool:
+        other = threading.Thread(target=kept.remember, args=("one", [7]))
+        other.start()
+        other.join(5)
+        assert not other.is_alive()
+        return at < len(text)
+
+    kept = Transcript(letters, letters, ends)
+    kept.remember("begun", [9])
+    assert kept.encode("begun!") == [9, ord("!")]
+    assert kept.encode("one") == letters("one")
 
 
 def test_remembering_a_text_again_counts_it_once() -> None:

@@ -173,6 +173,19 @@ def test_devices_become_memory(
     assert seen.free_now == (7 * GB if apple else None)
 
 
+def test_passes_do_not_ask_a_device_for_its_name_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    card = devices.Device("CUDA0", "x", "gpu", 20 * GB, 24 * GB)
+    monkeypatch.setattr(devices, "devices", lambda: asked.append("devices") or [card])
+    monkeypatch.setattr(devices.c_api, "llama_supports_gpu_offload", lambda: True)
+    devices.backend.cache_clear()
+    try:
+        assert [devices.backend() for _ in range(3)] == ["cuda"] * 3
+    finally:
+        devices.backend.cache_clear()  # it was the name of a device that is not there
+    assert asked == ["devices"]
+
+
 def test_a_card_that_others_fill_has_room_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     full = [devices.Device("CUDA0", "x", "gpu", 0, 0), devices.Device("CPU", "x", "cpu", 9, 9)]
     monkeypatch.setattr(devices, "devices", lambda: full)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -26,7 +27,10 @@ from waiting import until
 
 from localspec import cli
 from localspec.models.catalog import hf_cache
-from localspec.models.hub import download
+from localspec.models.catalog.file_names import RepoFile
+from localspec.models.hub import download, file_fetcher
+from localspec.models.hub.byte_ranges import Claim, MissingRanges
+from localspec.models.hub.download_jobs import digest_of
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -197,6 +201,37 @@ def test_without_a_network_the_error_says_so_and_what_still_works(
 def test_a_server_without_ranges_still_serves(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    hub.ranges = False
+    hub.cuts = [len(models.target) - 1000]
+    pull(capfd, "tiny")
+    assert blob(TARGET, models.target).read_bytes() == models.target
+
+
+def test_a_download_that_begins_again_is_not_taken_for_a_file_that_somebody_cut(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied, restart = threading.Event(), MissingRanges.restart
+
+    class Late:
+        """Has hashed one block when the file is emptied."""
+
+        def __init__(self, entry: RepoFile) -> None:
+            self.real = digest_of(entry)
+
+        def update(self, block: bytes) -> None:
+            assert emptied.wait(10)
+            self.real.update(block)
+
+        def hexdigest(self) -> str:
+            return self.real.hexdigest()
+
+    def begins(self: MissingRanges, claim: Claim) -> None:
+        emptied.set()
+        time.sleep(0.2)  # the reader looks at the empty file
+        restart(self, claim)
+
+    monkeypatch.setattr(file_fetcher, "digest_of", Late)
+    monkeypatch.setattr(MissingRanges, "restart", begins)
     hub.ranges = False
     hub.cuts = [len(models.target) - 1000]
     pull(capfd, "tiny")

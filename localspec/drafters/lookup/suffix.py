@@ -55,6 +55,7 @@ class Suffix(LookupDrafter):
         """
         super().__init__()
         self._min = min_match
+        self.quotes_chats = bool(earlier)
         self._earlier = [token for text in earlier for token in (*text, BORDER)]
         self._spare: list[SuffixIndex] = [SuffixIndex(earlier=self._earlier)] if earlier else []
         """Indexes of the earlier texts alone: making one takes long."""

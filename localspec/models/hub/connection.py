@@ -43,8 +43,7 @@ class PartialFile:
         """Whether the server has answered a range request with that range."""
         self.shared = False
         """Whether several connections fetch the file; each then asks for its block only."""
-        self.restarts = 0
-        """How often the download started again from 0."""
+        self._restarts = 0
         self.changed = threading.Event()
         """Set when a connection has ended."""
         self._file, self._limit = file, limit
@@ -81,7 +80,15 @@ class PartialFile:
             self._file.truncate(0)
             self.ranges.restart(claim)
             self.progress.done = 0
-            self.restarts += 1
+            self._restarts += 1
+
+    @property
+    def restarts(self) -> int:
+        """How often the download started again from 0; one that is about to is waited for, since
+        the file is empty before it is counted.
+        """
+        with self._lock:
+            return self._restarts
 
     def close(self) -> None:
         """Refuse all further writes."""
