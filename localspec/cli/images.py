@@ -8,7 +8,7 @@ import click
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Message
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from localspec.core.picture import LARGEST_FILE, Picture
 
 image_flag = click.option(
@@ -21,18 +21,20 @@ image_flag = click.option(
 )
 
 
-def read_images(paths: Sequence[str]) -> tuple[Picture, ...]:
-    """The pictures in files, which are read now and decoded later.
+def read_images(paths: Sequence[str], *, pipes: bool = True) -> tuple[Picture, ...]:
+    """The pictures in files, which are read now and decoded later. Without ``pipes``, which are
+    waited for, each must be a regular file.
 
     Raises:
         UsageError: one cannot be read or is too large.
     """
-    return tuple(_read(path) for path in paths)
+    return tuple(_read(path, pipes=pipes) for path in paths)
 
 
-def _read(path: str) -> Picture:
+def _read(path: str, *, pipes: bool) -> Picture:
     try:
-        with paths.expand(path).open("rb") as file:
+        place = paths.expand(path)
+        with place.open("rb") if pipes else checked.opened(place) as file:
             data = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None

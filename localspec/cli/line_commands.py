@@ -108,7 +108,7 @@ class Talk:
 
         if not path:
             raise UsageError("/image needs a file")
-        (picture,) = read_images([path])
+        (picture,) = read_images([path], pipes=False)
         name = Path(path).name
         try:
             self.images.append(pictures.keep(picture.data, name))

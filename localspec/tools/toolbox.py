@@ -65,15 +65,17 @@ class Toolbox:
         await asyncio.gather(*(server.open() for server in wanted))
         await self.judge()
 
-    async def judge(self) -> None:
-        """Try out the schemas that were not seen yet, in other processes. Those that servers tell
-        meanwhile are tried out later, since a server may tell others all the time.
+    async def judge(self, tools: Sequence[OfferedTool] | None = None) -> None:
+        """Try out the schemas of ``tools``, or all, that were not seen yet, in other processes.
+        Those that servers tell meanwhile are tried out later, since a server may tell others all
+        the time; those that nobody offers any more are not.
         """
-        async with self._judging:
-            for tool in self._fresh():
-                self._tried[tool.server] += 1
-                self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
-            self._changed()
+        for tool in self._fresh() if tools is None else tools:
+            async with self._judging:  # one after the other, whoever waits for them
+                if self._awaits(tool) and tool in self._all():
+                    self._tried[tool.server] += 1
+                    self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
+        self._changed()
 
     def _fresh(self) -> list[OfferedTool]:
         return [tool for tool in self._all() if self._awaits(tool)]

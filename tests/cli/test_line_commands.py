@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +88,9 @@ def test_a_picture_goes_in_front_of_the_next_message(talk: Talk, tmp_path: Path)
     assert not talk.images
     with pytest.raises(UsageError, match="cannot be read"):
         talk.obey("/image nowhere.png")
+    os.mkfifo(tmp_path / "pipe.png")  # whoever opens it waits for ever
+    with pytest.raises(UsageError, match="no regular file"):
+        talk.obey(f"/image {tmp_path}/pipe.png")
     with pytest.raises(UsageError, match="needs a file"):
         talk.obey("/image")
 

@@ -490,6 +490,14 @@ async def test_quit_ends_the_engine(chat):
     assert c.app.return_code == 0
 
 
+async def test_the_end_between_a_question_and_its_reply_is_no_defect(chat, monkeypatch):
+    async with chat(Script("One.")) as c:
+        monkeypatch.setattr(QuestionView, "on_mount", lambda _: c.app.exit())
+        await c.pilot.press(*"hi", "enter")
+        await c.until(lambda: not c.app.is_running)
+    assert c.app.defect is None
+
+
 async def test_ctrl_c_once_stops_twice_quits(chat):
     async with chat(Script(LONG, hold_at=2)) as c:
         await c.ask_and_hold("Hello")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -271,6 +272,33 @@ async def test_tools_that_a_server_tells_later_are_offered_in_the_chat_too(serve
     assert tools.request().tools == (one,)
     tools.toolbox.servers[0]._become(ServerState("ready", tools=(one, two)))
     await until_so(lambda: tools.request().tools == (one, two))
+    await tools.close()
+
+
+async def test_no_command_waits_for_all_schemas_of_a_server(server, monkeypatch, tmp_path):
+    many = tuple(OfferedTool("maths", f"t{i}", "", {}) for i in range(100))
+    tried = []
+
+    async def open_(self):
+        self._become(ServerState("ready", tools=many[:1]))
+
+    def tried_out(tool):
+        tried.append(tool.tool)
+        time.sleep(0.005)
+        return ""
+
+    monkeypatch.setattr(ServerProcess, "open", open_)
+    monkeypatch.setattr(toolbox, "_why_unfit", tried_out)
+    tools = ToolShelf()
+    await tools.start(lambda: None, print)
+    box = tools.toolbox
+    box.servers[0]._become(ServerState("ready", tools=many))
+    await tools.open_folder(tmp_path)
+    assert {tool.server for tool in box.offered} == {"", "maths"}
+    await tools.server("maths", on=False)
+    await box._later
+    assert len(tried) < 20  # and those of a server that is off not at all
+    assert [tool.server for tool in box.offered] == [""] * 3
     await tools.close()
 
 

@@ -110,7 +110,7 @@ class ToolShelf:
         folder = await in_thread(lambda _: Folder(path))
         box = self._opened()
         box.folder = folder
-        await box.judge()
+        await box.judge(folder.tools)
         return folder.path
 
     def close_folder(self) -> bool:
@@ -155,7 +155,7 @@ class ToolShelf:
         box = self._opened()
         server = box.named(name)
         await server.switch(on=on)
-        await box.judge()
+        await box.judge(server.state.tools)
         return server
 
     def of(self, chat: OpenChat) -> list[ToolRun]:

@@ -31,7 +31,9 @@ class LoadButton(Button):
 
 
 class ChatLog(Placed, VerticalScroll):
-    """Messages and notes, oldest first. A window of the messages is mounted."""
+    """Messages and notes, oldest first. A window of the messages is mounted, by `mount_all` alone:
+    Textual's `mount` raises where the interface ends meanwhile.
+    """
 
     class OlderWanted(Message):
         """The user asks for older messages."""
@@ -93,7 +95,7 @@ class ChatLog(Placed, VerticalScroll):
         if attached:
             view = self._view(turn)
             self._views.append(view)
-            await self.mount(view)
+            await self.mount_all([view])
             if len(self._views) > KEEP + SLACK and not self.reading_back:
                 await self._unload_oldest()
         elif self.reading_back:
@@ -122,7 +124,7 @@ class ChatLog(Placed, VerticalScroll):
     async def add(self, widget: Widget) -> None:
         """Show a widget that is not part of the conversation."""
         self._others.append(widget)
-        await self.mount(widget)
+        await self.mount_all([widget])
 
     async def note(self, text: str) -> None:
         """Show a line of the interface, once where it would follow itself."""
