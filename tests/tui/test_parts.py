@@ -429,7 +429,9 @@ async def test_bytes_of_another_encoding_and_escapes_of_a_paste_are_no_keys(monk
 
 @terminals.needed
 async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_keys(monkeypatch):
-    """The terminal makes a line feed of Enter until then, which would be a line break."""
+    """The terminal makes a line feed of Enter until then, which would be a line break. And it has
+    its modes again in the end.
+    """
     from textual.drivers.linux_driver import LinuxDriver
 
     from tui.terminal.driver import TerminalDriver
@@ -463,6 +465,8 @@ async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_key
             driver.start_application_mode()
             os.write(ours, b"\rx")
             await asyncio.to_thread(whole.wait, 8)
+            monkeypatch.setattr(LinuxDriver, "start_application_mode", take)
+            driver.start_application_mode()  # as by a SIGCONT alone
         finally:
             driver.stop_application_mode()
             driver.close()

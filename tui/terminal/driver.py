@@ -101,10 +101,14 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._file: Any = Lasting(self._file)
-        self._early = ""
+        self._early, self._has_terminal = "", False
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and the keys that were typed before."""
+        """Take the terminal, and the keys that were typed before. Where it was not given back, as
+        with a SIGCONT alone, that is done first: its modes now are those of the interface.
+        """
+        if self._has_terminal:
+            self.stop_application_mode()
         self._early, before = _typed_ahead(self.fileno)
         try:
             super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -114,6 +118,12 @@ class TerminalDriver(LinuxDriver):
             raise
         if before is not None:
             self.attrs_before = before
+        self._has_terminal = True
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was."""
+        self._has_terminal = False
+        super().stop_application_mode()
 
     def _hung_up(self) -> None:
         """End the interface: its terminal is gone. SIGHUP tells so only where the terminal is the
