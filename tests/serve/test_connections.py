@@ -442,7 +442,7 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     peer.post(HI | {"stream": True})
     await until_so(lambda: budget.answering > 0)
     await until_so(lambda: budget.answering == 0)
-    assert (world.service.running, world.slot.users) == (0, 0)
+    await until_so(lambda: (world.service.running, world.slot.users) == (0, 0))
     assert not world.defects
     peer.leave()
 
