@@ -5,6 +5,7 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
+    │   ├── TemplateEndedError     2   a chat template that was ended; the next request may work
     │   ├── MediaError             2   a picture that is refused, or that this model cannot see
     │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
     │       └── GrammarError       2   a reply cannot follow its grammar any further
@@ -57,6 +58,10 @@ class UsageError(LocalspecError):
     """A parameter, prompt or flag that is refused."""
 
     exit_code = 2
+
+
+class TemplateEndedError(UsageError):
+    """A chat template's process was ended: the same may be answered the next time."""
 
 
 class ContextError(UsageError):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from localspec.core.errors import UnsupportedModelError, UsageError
+from localspec.core.errors import TemplateEndedError, UnsupportedModelError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes.bounded import EndedError, TooMuchError
@@ -82,10 +82,6 @@ def _quotes(text: str, family: Family) -> bool:
             return family.open in text[:at]
         at = text.find("{", at + 1)
     return False
-
-
-class TemplateEndedError(UsageError):
-    """The template's process was ended: the same may be answered the next time."""
 
 
 class Template:

@@ -8,18 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from localspec.core.errors import ContextError, MediaError, UsageError
+from localspec.core.errors import ContextError, MediaError, TemplateEndedError, UsageError
 from localspec.core.events import Message, Reply
 from localspec.core.interrupt import Cancelled, never
 from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.generation.chat_template import (
-    PLAIN_STOP,
-    PLAIN_TEMPLATE,
-    Template,
-    TemplateEndedError,
-)
+from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
 from localspec.generation.quoting import Quoting, plain
@@ -64,15 +59,14 @@ class PromptBuilder:
         )
 
     def _ends_turn(self, text: str, at: int) -> bool:
-        """Whether a turn of a rendered text may end at a place; at its own end alone, while the
-        template cannot be asked.
+        """Whether a turn of a rendered text may end at a place.
+
+        Raises:
+            TemplateEndedError: that cannot be told now.
         """
         if at == len(text):
             return True
-        try:
-            space = self._space_behind
-        except TemplateEndedError:
-            return False
+        space = self._space_behind
         if space is None:
             return True
         return text.startswith(space, at) and self._quoting.control_at(text, at + len(space))

@@ -6,9 +6,11 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 
+from localspec.core.errors import TemplateEndedError
+
 Tokenize = Callable[[str], list[int]]
 EndsTurn = Callable[[str, int], bool]
-"""Whether a turn of a text may end at a place."""
+"""Whether a turn of a text may end at a place. TemplateEndedError: that cannot be told now."""
 
 
 def _anywhere(text: str, at: int) -> bool:
@@ -50,7 +52,10 @@ class Transcript:
         with self._lock:
             begins = {len(t): tokens for t, tokens in self._seen.items() if text.startswith(t)}
         # Without the lock, which the end of every reply needs: a template may have to be rendered.
-        known = next((n for n in sorted(begins, reverse=True) if self._ends_turn(text, n)), 0)
+        try:
+            known = next((n for n in sorted(begins, reverse=True) if self._ends_turn(text, n)), 0)
+        except TemplateEndedError:
+            known = 0
         if not known:
             return self._start(text)
         return [*begins[known].tolist(), *self._rest(text[known:])]

@@ -11,9 +11,10 @@ from typing import Any
 import gguf_tools
 import pytest
 
+from localspec.core.errors import TemplateEndedError
 from localspec.core.events import Message, Reply
 from localspec.core.reply_request import ReplyRequest
-from localspec.generation.chat_template import Template, TemplateEndedError
+from localspec.generation.chat_template import Template
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting, plain
 from localspec.llama.model import Model

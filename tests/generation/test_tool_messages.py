@@ -7,10 +7,10 @@ import json
 import pytest
 from runnables import Letters
 
-from localspec.core.errors import ContextError, UsageError
+from localspec.core.errors import ContextError, TemplateEndedError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.reply_request import ReplyRequest
-from localspec.generation.chat_template import Template, TemplateEndedError
+from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.template_messages import one_by_one, told_in_text

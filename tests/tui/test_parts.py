@@ -466,7 +466,16 @@ async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_key
             os.write(ours, b"\rx")
             await asyncio.to_thread(whole.wait, 8)
             monkeypatch.setattr(LinuxDriver, "start_application_mode", take)
-            driver.start_application_mode()  # as by a SIGCONT alone
+            driver.start_application_mode()  # as by a SIGCONT alone, and then by another
+            stop = LinuxDriver.stop_application_mode
+
+            def stops(driver):
+                TerminalDriver.start_application_mode(driver)
+                stop(driver)
+
+            monkeypatch.setattr(LinuxDriver, "stop_application_mode", stops)
+            driver.start_application_mode()
+            monkeypatch.setattr(LinuxDriver, "stop_application_mode", stop)
         finally:
             driver.stop_application_mode()
             driver.close()

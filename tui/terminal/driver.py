@@ -101,14 +101,22 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._file: Any = Lasting(self._file)
-        self._early, self._has_terminal = "", False
+        self._early, self._has_terminal, self._giving_back = "", False, False
 
     def start_application_mode(self) -> None:
         """Take the terminal, and the keys that were typed before. Where it was not given back, as
         with a SIGCONT alone, that is done first: its modes now are those of the interface.
         """
+        if self._giving_back:  # another SIGCONT meanwhile
+            return
         if self._has_terminal:
-            self.stop_application_mode()
+            self._giving_back = True
+            try:
+                self.suspend_application_mode()
+            finally:
+                self._giving_back = False
+            self._must_signal_resume = True  # all is drawn again
+        writer = self._writer_thread
         self._early, before = _typed_ahead(self.fileno)
         try:
             super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -118,7 +126,7 @@ class TerminalDriver(LinuxDriver):
             raise
         if before is not None:
             self.attrs_before = before
-        self._has_terminal = True
+        self._has_terminal = self._writer_thread is not writer
 
     def stop_application_mode(self) -> None:
         """Give the terminal back as it was."""

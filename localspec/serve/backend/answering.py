@@ -319,7 +319,7 @@ def require_room(
     # Few templates show ids, in which some programs keep what another model has thought.
     ids = [message.call_id for message in request.messages] + [call.id for call in calls]
     turns = len(request.messages) + len(calls)
-    require(turns, context, "messages and calls")
+    require(len(request.messages), context, "messages")
     pictures = sum(len(message.pictures) for message in request.messages)
     parts = (turns, _MOST_TURNS, "messages and calls"), (pictures, _MOST_PICTURES, "pictures")
     for found, most, what in parts:

@@ -199,9 +199,10 @@ class Service:
         Raises:
             ApiError: the engine refuses, or they are too many.
         """
-        context = _TOKENIZED if self.slot.info is None else self.slot.info.context
+        info = self.slot.info
+        context = _TOKENIZED if info is None else info.context
         require_room(request, context)
-        if len(tokens) > context:
+        if info is not None and len(tokens) > context:
             raise too_long(f"{len(tokens)} tokens exceed the context size: at most {context}")
         owned = await self._owned(caller, request, None, None)
 
