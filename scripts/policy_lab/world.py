@@ -120,7 +120,7 @@ class Drafted:
     considered: int = 0
     draft_ms: float = 0.0
     passes_ms: float = 0.0
-    """Of these, those of passes for drafted tokens, if they were computed for it alone."""
+    """The part of ``draft_ms`` for drafted tokens, if their passes were for this request alone."""
     evidence: tuple[Evidence, ...] = ()
     probe: str = ""
     """Name of the drafter that probed."""

@@ -46,13 +46,13 @@ class Embeddings:
 
     @property
     def processes(self) -> dict[str, EmbeddingProcess]:
-        """Those that there are, by what they are for: "embedding" or "rerank"."""
+        """The processes of the models, by what a model is for: "embedding" or "rerank"."""
         both = {"embedding": self._embedding, "rerank": self._reranker}
         return {task: one for task, one in both.items() if one is not None}
 
     @property
     def names(self) -> dict[str, str]:
-        """The names that requests call them by."""
+        """The names that requests call the models by, by what a model is for."""
         return {task: public_name(one.model) for task, one in self.processes.items()}
 
     def vectors_of(self, name: str) -> Options | None:
