@@ -24,8 +24,13 @@ from localspec.serve.http.connections import protocol_with
 from localspec.serve.http.settings import Limits, ServeSettings
 
 _BACKLOG = 512
-"""Connections that asyncio accepts in one turn of the loop, before any of them is counted."""
-_OTHER_DESCRIPTORS = 256 + _BACKLOG
+"""Connections that may wait in the kernel until they are accepted."""
+_ACCEPTED_AT_ONCE = 16
+"""Connections that are accepted in one turn of the loop. asyncio takes as many as may wait, goes on
+taking in the turns until the first of them is counted, and those that make room for them are closed
+after that: hundreds of descriptors that no limit has counted.
+"""
+_OTHER_DESCRIPTORS = 256 + 8 * _ACCEPTED_AT_ONCE
 """Descriptors beside those of counted connections: engines, files, processes that try out grammars,
 and connections that were just accepted."""
 _LONGEST_UNIX = 100
@@ -160,6 +165,8 @@ class Listener(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections."""
         await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(_BACKLOG)
         self.listening.set()
 
     async def main_loop(self) -> None:
@@ -233,6 +240,6 @@ def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener
         server_header=False,
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=math.ceil(grace),
-        backlog=min(_BACKLOG, max(limits.connections // 2, 16)),
+        backlog=_ACCEPTED_AT_ONCE,
     )
     return Listener(config)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import socket
 import ssl
 import stat
@@ -854,9 +855,12 @@ async def test_idle_connections_make_room_where_descriptors_are_few(hard):
     try:
         world = World()
         world.peers, world.port = idle, int(await server.stdout.readline())
-        for source in ("127.0.0.1", "127.0.0.2"):
-            for _ in range(220):
-                await Peer.at(world, source)
+        server.send_signal(signal.SIGSTOP)  # all of them wait when it goes on
+        sources = ("127.0.0.1", "127.0.0.2")
+        coming = [asyncio.ensure_future(Peer.at(world, s)) for s in sources for _ in range(220)]
+        await asyncio.sleep(0.5)
+        server.send_signal(signal.SIGCONT)
+        await asyncio.gather(*coming)
         async with asyncio.timeout(10):
             assert await health(world) == 200
     finally:
