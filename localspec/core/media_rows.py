@@ -17,8 +17,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+UNKNOWN = -1
+"""A token that is not known; what others are shown in place of a row."""
 _HIGHEST = -2
-"""The highest id of a row; -1 is a token that is not known."""
+"""The highest id of a row."""
 _BITS = 29
 
 

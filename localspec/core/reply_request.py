@@ -247,6 +247,7 @@ class Tokenized:
 
     text: str
     tokens: tuple[int, ...]
+    """-1 for each row of a picture or a sound, which has no text."""
     pieces: tuple[str, ...]
     """The text of each token; control tokens by their name. Bytes that are not UTF-8 by themselves,
     parts of a character, are lone surrogates (PEP 383)."""

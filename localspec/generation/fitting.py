@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message
 from localspec.core.interrupt import Cancelled, never
-from localspec.generation.chat_template import Template
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Tokenize
+
+
+class Renders(Protocol):
+    """A chat template."""
+
+    def render(self, messages: Sequence[Message], cancelled: Cancelled = ..., /) -> str:
+        """The text of a conversation, see `localspec.generation.chat_template`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ _CUT_EVERY = 4
 
 def fit(
     messages: Sequence[Message],
-    template: Template,
+    template: Renders,
     encode: Tokenize,
     capacity: int,
     reserve: int,

@@ -4,12 +4,16 @@ Where a picture stands, the text of a prompt has a *mark* with the digest of its
 through the chat template as text does; when the text is split into tokens, the picture's rows and
 what the model wants around them take its place. So a text says which pictures are in it, and
 whoever compares texts compares pictures too.
+
+A template is given much that others wrote: texts, tools, arguments. So a mark has a secret too as
+long as it may meet them, and what a template wrote keeps only the marks that have it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import threading
 import weakref
 from collections import OrderedDict
@@ -97,6 +101,8 @@ class Pictures:
     def __init__(self, sight: Sight | None) -> None:
         """``sight`` None: the model cannot see."""
         self._sight = sight
+        self._opens = _OPENS + secrets.token_hex(16)
+        self._made = re.compile(f"{self._opens}([0-9a-f]{{32}}){_CLOSES}")
         self._lock = threading.Lock()
         self._marks: OrderedDict[bytes, str] = OrderedDict()
         """By the digest of the file, what was used last at the end."""
@@ -108,8 +114,8 @@ class Pictures:
     def marked(
         self, messages: Sequence[Message], cancelled: Cancelled, tell: Tell
     ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
-        """The messages with marks in place of their pictures, and what has to be held until they
-        are read. No other text has marks afterwards.
+        """The messages with marks in place of their pictures, for a template whose text has to be
+        `settled`, and what has to be held until they are read.
 
         Raises:
             MediaError: a picture cannot be read, or the model cannot see.
@@ -131,7 +137,7 @@ class Pictures:
                 else:
                     mark, part = self._seen(message, picture, cancelled, tell)
                     held.append(part)
-                parts += text[begun : picture.at], mark
+                parts += text[begun : picture.at], mark.replace(_OPENS, self._opens)
                 begun = max(begun, picture.at)
             parts.append(text[begun:])
             found.append(replace(message, content="".join(parts), pictures=()))
@@ -184,6 +190,15 @@ class Pictures:
             while sum(p.n_bytes + p.waiting_bytes for p in self._kept.values()) > _KEPT_BYTES:
                 self._kept.popitem(last=False)
         return mark, part
+
+    def settled(self, text: str) -> str:
+        """What a template made of messages that are `marked`, with their marks and no others."""
+        if _OPENS not in text and _CLOSES not in text:
+            return text
+        parts = self._made.split(text)
+        parts[::2] = map(without_marks, parts[::2])
+        parts[1::2] = (f"{_OPENS}{digest}{_CLOSES}" for digest in parts[1::2])
+        return "".join(parts)
 
     def tokens(self, text: str, *, bos: bool, split: Callable[..., list[int]]) -> list[int]:
         """The tokens of a text with marks; ``split`` gives those of one without, and takes ``bos``

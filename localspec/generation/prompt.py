@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.core.errors import ContextError, MediaError, TemplateEndedError, UsageError
@@ -28,6 +28,18 @@ _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 _REPLY = "A reply."
 """Stands for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendering:
+    """Renders messages whose pictures are marked."""
+
+    template: Template
+    pictures: Pictures
+
+    def render(self, messages: Sequence[Message], cancelled: Cancelled = never) -> str:
+        """See `Template.render`; the text has the marks of their pictures and no others."""
+        return self.pictures.settled(self.template.render(messages, cancelled))
 
 
 class PromptBuilder:
@@ -117,7 +129,7 @@ class PromptBuilder:
         """How the reply to a request calls tools; None without tools."""
         return (self.native_tools or HERMES) if _tools(request) else None
 
-    def _template_of(self, request: ReplyRequest) -> Template:
+    def _template_of(self, request: ReplyRequest) -> _Rendering:
         """The template with what a request sets in it.
 
         Raises:
@@ -129,7 +141,7 @@ class PromptBuilder:
         tools = _tools(request)
         if tools or any(message.calls or message.role == "tool" for message in request.messages):
             found = found.with_tools(tools, in_text=self.native_tools is None)
-        return found
+        return _Rendering(found, self._pictures)
 
     def _messages(
         self,
@@ -178,9 +190,11 @@ class PromptBuilder:
             UsageError: the template refuses it.
             Interrupted: ``cancelled`` returned true.
         """
-        messages, _ = self._messages(request, cancelled)
+        messages, held = self._messages(request, cancelled)
         text = self._template_of(request).render(messages, cancelled)
-        return shown(plain(text)), self._transcripts.of(request.owner).encode(text)
+        tokens = self._transcripts.of(request.owner).encode(text)
+        del held  # what its marks stand for was needed until now
+        return shown(plain(text)), tokens
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template

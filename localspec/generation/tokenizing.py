@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.core.errors import Interrupted, UsageError
 from localspec.core.interrupt import Cancelled, never
+from localspec.core.media_rows import UNKNOWN, is_row
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
@@ -57,7 +58,8 @@ def tokenized(
     else:
         text, tokens = prompts.whole(request, cancelled)
         _require_few(_size(text))
-    raw = [model.piece(token) or model.marker(token).encode() for token in tokens]
+    tokens = [UNKNOWN if is_row(token) else token for token in tokens]
+    raw = [b"" if t == UNKNOWN else model.piece(t) or model.marker(t).encode() for t in tokens]
     _require_few(sum(map(len, raw)))
     if text is None:
         text = b"".join(raw).decode("utf-8", "replace")

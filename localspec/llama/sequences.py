@@ -91,7 +91,8 @@ class Sequences:
             begins = span.start - ahead
             if end < begins or (end == begins and span.positions):
                 break
-            if end <= begins + span.positions:  # its rows may all have its first position
+            # Its rows may all have its first position. Several spans of none may touch.
+            if span.positions and end <= begins + span.positions:
                 return span.start + span.rows
             ahead += span.rows - span.positions
         return end + ahead

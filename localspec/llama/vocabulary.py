@@ -6,6 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
+from localspec.core.errors import AuditError
 from localspec.llama import library
 from localspec.llama.library import c_api
 
@@ -75,7 +76,12 @@ class Vocabulary:
         return frozenset(filter(None, found))
 
     def token_text(self, token: int) -> bytes:
-        """The vocabulary's raw entry for a token."""
+        """The vocabulary's raw entry for a token.
+
+        Raises:
+            AuditError: there is no such token.
+        """
+        self._require(token)
         return c_api.llama_vocab_get_text(self._vocab, token) or b""
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
@@ -91,9 +97,14 @@ class Vocabulary:
             size = -n
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token, none for control tokens; may split a character."""
+        """The bytes of a token, none for control tokens; may split a character.
+
+        Raises:
+            AuditError: there is no such token.
+        """
         known = self._pieces.get(token)
         if known is None:
+            self._require(token)
             size = 64
             while True:
                 buffer = ctypes.create_string_buffer(size)
@@ -104,6 +115,11 @@ class Vocabulary:
                 size = -n
             self._pieces[token] = known
         return known
+
+    def _require(self, token: int) -> None:
+        """Refuse an id at which llama.cpp would end the process."""
+        if not 0 <= token < self.n_vocab:
+            raise AuditError(f"token {token} is outside of the vocabulary of {self.n_vocab}")
 
     def marker(self, token: int) -> str:
         """A control token as text, for templates; "" for -1."""

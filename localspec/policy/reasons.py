@@ -215,7 +215,8 @@ def not_affordable(c: Candidate, requests: int) -> Speculation:
         return parked(f"{_DELAYS}{_together(requests)}: {why}{budgets.others:.1f} now", _DELAYS)
     why = f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this"
     return parked(
-        f"{why} reply can lose {max(0.0, budgets.reply):.1f} now", "not worth the risk yet"
+        f"{why} reply can lose {max(0.0, budgets.reply):.1f} now",
+        "wrong guesses would cost too much yet",
     )
 
 

@@ -14,17 +14,23 @@ from tables import TableTarget
 
 from localspec.core import drafter_registry
 from localspec.core.events import Speculation
+from localspec.core.files.paths import DEMO_DIR
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
+from localspec.core.media_rows import row_ids
 from localspec.core.noise import Noise
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Draft, Logits, Tokens
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
-from localspec.drafters.base import Ask, Committed, Off
+from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.lookahead import Lookahead, NgramPool
 from localspec.drafters.lookup.suffix import Suffix
+from localspec.grammar.compiling import compiled
+from localspec.grammar.matching import GrammarMatcher
+from localspec.llama.model import Model
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -126,6 +132,44 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
         decode_round([request], target, drafter, Broad(PAPER))
     assert request.tally.rounds < 120
     assert request.tally.by_drafter["lookahead"].accepted > 80
+
+
+def _guided(model: Model, drafter: Drafter, spelled: str, prompt: list[int]) -> Request:
+    """A reply of 120 tokens that repeats a text, as far as a regular expression allows it."""
+    unit = model.tokenize(" the cat sat on the mat and the dog sat on the log and")
+
+    def repeating(tokens: Tokens) -> Logits:
+        row = np.zeros(model.n_vocab, np.float32)
+        row[unit[(len(tokens) - len(prompt)) % len(unit)]] = 9.0
+        return row
+
+    spec, size = GrammarSpec.regex(spelled), model.n_vocab
+    words, ends, begun = model.grammar_vocabulary(), model.end_ids, len(prompt)
+    grammar = GrammarMatcher(
+        words, compiled(spec), spec.kind, start=begun, n_vocab=size, end_ids=ends
+    )
+    target, request = (
+        TableTarget(repeating),
+        Request(0, [*prompt], LogitsProcessor(GREEDY, size, grammar), Noise(0), 120),
+    )
+    target.read(0, prompt[:-1])
+    while request.running:
+        decode_round([request], target, drafter, Broad(PAPER))
+    return request
+
+
+@pytest.mark.parametrize("spelled", [r"[a-z ]*", r"( (the|cat|sat|on|mat|and|dog|log))*"])
+@pytest.mark.parametrize("picture", [False, True])
+def test_it_goes_on_under_a_grammar_and_behind_a_picture(spelled: str, *, picture: bool) -> None:
+    """A grammar cuts columns off; rows of pictures are in no token of a window."""
+    model = Model(DEMO_DIR / "target.gguf")
+    prompt = [1, *(row_ids(b"shown", 12) if picture else []), *model.tokenize("hi")]
+    plain, drafted = (_guided(model, d, spelled, prompt) for d in (Off(), Lookahead()))
+    model.close()
+    assert drafted.error is None
+    assert drafted.tokens == plain.tokens
+    assert drafted.tally.rounds < 80 < plain.tally.rounds
+    assert drafted.tally.by_drafter["lookahead"].accepted > 30
 
 
 def test_in_a_cascade_it_drafts_where_the_text_has_nothing() -> None:

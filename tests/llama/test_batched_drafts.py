@@ -12,7 +12,9 @@ from conftest import Files
 from head_pairs import Pair
 
 from localspec.core.errors import PassRefusedError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.media_rows import row_ids
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.target import Work
@@ -21,6 +23,7 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.llama.context import Context
+from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.heads.hidden_states import LayerInputs, StoredStates
 from localspec.llama.library import c_api
 from localspec.llama.limits import ROLLBACK, STRICT_BATCH
@@ -381,3 +384,17 @@ def test_no_pass_is_wider_than_the_batch_whoever_ends_first(
     for request, text in zip(requests, right, strict=True):
         assert request.error is None
         assert request.tokens == text[: len(request.tokens)]
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+def test_a_draft_model_knows_its_length_behind_pictures_that_touch(behind: int) -> None:
+    """It sees none of their rows, which take no position in it."""
+    model = Model(DEMO_DIR / "draft.gguf")
+    context = Context(model, n_ctx=128, threads=1)
+    draft = LlamaDraftModel(context, model.n_vocab)
+    shown = [*row_ids(b"one", 5), *row_ids(b"two", 4), *row_ids(b"three", 6)]
+    draft.extend([(0, [*range(5, 15), *shown, *range(5, 5 + behind)], 0)])
+    assert context.length(0) == context.appended(0) == 25 + behind
+    context.audit(0)
+    context.close()
+    model.close()

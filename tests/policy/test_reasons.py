@@ -165,7 +165,7 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
         for at in range(24):
             state = RequestState(0, 10 + at, at, "greedy")
             policy.plan([state])
-            if at and policy.speculation_of(0).brief == "not worth the risk yet":
+            if at and policy.speculation_of(0).brief == "wrong guesses would cost too much yet":
                 said += 1
                 budget = policy._replies[0].budget
                 kept, budget.won = budget.won, 1e9
@@ -297,5 +297,5 @@ def test_two_right_guesses_of_two_are_not_called_too_little_gain() -> None:
     policy.learn([Outcome(0, "model", 0, 0, 0, 0.0, CPU[1])], seen)
     policy.plan([RequestState(0, 21, 1, "greedy")])
     shown = policy.speculation_of(0)
-    assert shown.brief in {None, "too few guesses to tell", "not worth the risk yet"}
+    assert shown.brief in {None, "too few guesses to tell", "wrong guesses would cost too much yet"}
     assert "faster" not in (shown.reason or "")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.media_rows import is_row
 from localspec.core.plan import Evidence
 from localspec.core.values import ROOT, Draft, Logits, Proposal, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
@@ -118,6 +119,20 @@ class _Waiting:
     """Last node of every column."""
     confidences: list[float]
 
+    def ends_in(self, draft: Draft) -> list[int | None]:
+        """Last node of every column in the draft that was verified; None: a grammar has cut it."""
+        if draft is self.draft:
+            return [*self.ends]
+        below = {ROOT: ROOT}
+        """Node of the trie for a node of the draft."""
+        for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            above = below.get(int(parent))
+            found = None if above is None else self.trie.child(above, int(token))
+            if found is not None:  # else the grammar has put it there
+                below[node] = found
+        kept = {of_trie: node for node, of_trie in below.items()}
+        return [kept.get(end) for end in self.ends]
+
 
 @dataclass(slots=True)
 class _Text:
@@ -165,9 +180,11 @@ class Lookahead(Drafter):
             if waiting is None:
                 continue
             evidence += self._judge(waiting, item)
-            if waiting.draft is not None and item.draft is waiting.draft:
-                assert item.logits is not None
-                _advance(text, waiting.ends, item.logits, len(item.new_tokens))
+            draft, new = item.draft, item.new_tokens
+            if waiting.draft is None or draft is None or draft.source != self.name or not new:
+                continue
+            assert item.logits is not None
+            _advance(text, waiting.ends_in(draft), item.logits, new)
         return evidence
 
     def close(self, seq: int) -> None:
@@ -253,24 +270,33 @@ def _fitted(window: NDArray[np.int32], shape: _Shape, tokens: Sequence[int]) -> 
     may come again.
     """
     fitted = np.empty((shape.depth, shape.columns), np.int32)
+    text = [token for token in tokens[-(shape.depth + shape.columns) :] if not is_row(token)]
     for level in range(shape.depth):
         for column in range(shape.columns):
-            fitted[level, column] = tokens[-1 - (level + column) % len(tokens)]
+            fitted[level, column] = text[-1 - (level + column) % len(text)]
     d, w = min(shape.depth, window.shape[0]), min(shape.columns, window.shape[1])
     fitted[:d, :w] = window[:d, :w]
     fitted[0, 0] = tokens[-1]
     return fitted
 
 
-def _advance(text: _Text, ends: Sequence[int], logits: Logits, emitted: int) -> None:
-    """Take the columns' n-grams into the pool, and advance one level and ``emitted`` places."""
+def _advance(
+    text: _Text, ends: Sequence[int | None], logits: Logits, emitted: Sequence[int]
+) -> None:
+    """Take the columns' n-grams into the pool, and advance one level and the emitted places.
+    Columns that were not computed go on with emitted tokens.
+    """
     window = text.window
-    guesses = np.array([np.argmax(logits[1 + end]) for end in ends], np.int32)
-    for column, guess in enumerate(guesses.tolist()):
+    guesses = np.empty(len(ends), np.int32)
+    for column, end in enumerate(ends):
+        if end is None:
+            guesses[column] = emitted[-1 - column % len(emitted)]
+            continue
+        guesses[column] = guess = int(np.argmax(logits[1 + end]))
         first, *rest = window[:, column].tolist()
         text.pool.add(first, (*rest, guess))
     # A level up is a place further, so that one emitted token leaves the columns where they are.
-    text.window = np.roll(np.vstack([window[1:], guesses]), 1 - emitted, axis=1)
+    text.window = np.roll(np.vstack([window[1:], guesses]), 1 - len(emitted), axis=1)
 
 
 def open_drafter(texts: LookupTexts) -> Lookahead:
