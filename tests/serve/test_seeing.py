@@ -75,6 +75,15 @@ def test_the_sdks_send_pictures(server: Served, api: openai.OpenAI) -> None:
             model=model, max_tokens=8, messages=[{"role": "user", "content": blocks}]
         )
         assert message.usage.output_tokens > 0
+        asked = [{"role": "user", "content": blocks}]
+        counted = claude.messages.count_tokens(model=model, messages=asked)
+        used = message.usage
+        assert counted.input_tokens == used.input_tokens + (used.cache_read_input_tokens or 0)
+    split = httpx2.post(f"{server.url}/tokenize", json={"messages": messages}).json()
+    assert split["count"] == chat.usage.prompt_tokens
+    assert split["tokens"].count(-1) == 64
+    prompt = httpx2.post(f"{server.url}/apply-template", json={"messages": messages}).json()
+    assert "<image>" in prompt["prompt"]
     assert httpx2.get(f"{server.url}/props").json()["modalities"]["vision"] is True
 
 
