@@ -138,7 +138,7 @@ class PromptBuilder:
         found = self._template.switched(request.thinking)
         if request.template_arguments is not None:
             found = found.with_variables(json.loads(request.template_arguments))
-        tools = _tools(request)
+        tools = self._quoting.value(_tools(request))
         if tools or any(message.calls or message.role == "tool" for message in request.messages):
             found = found.with_tools(tools, in_text=self.native_tools is None)
         return _Rendering(found, self._pictures)

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from localspec.core.events import Message
 
@@ -39,6 +40,17 @@ class Quoting:
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages with every control token in the texts of others broken."""
         return tuple(self._quoted(m) if m.role in _QUOTED else m for m in messages)
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, such as a tool, with every control token in its texts broken."""
+        match value:
+            case str():
+                return self._broken(value)
+            case list():
+                return [self.value(one) for one in value]
+            case dict():
+                return {self._broken(name): self.value(one) for name, one in value.items()}
+        return value
 
     def _quoted(self, message: Message) -> Message:
         """The message with the texts between its pictures broken, and their places moved."""
