@@ -104,7 +104,8 @@ class Serving:
         """Serve until a signal; the exit code: 130 after Ctrl-C, 143 after SIGTERM.
 
         Raises:
-            LocalspecError: the address cannot be used, or the model cannot be loaded.
+            LocalspecError: the address cannot be used, or a model cannot be loaded, or is of another
+                kind.
         """
         socket, unix = bind(self._settings), self._settings.unix
         file = None if unix is None else SocketFile.at(unix)
@@ -180,6 +181,8 @@ class Serving:
                         await loading
                     return
                 loading.result()
+            else:
+                await self._embeddings.check()
             garbage.collect_new()
             self._front.ready(self.service, address)
             announced = running_servers.announce(self._described(address))
