@@ -220,18 +220,21 @@ class ChatStore:
             return listed.info
         raise ChatsError("there is no chat yet")
 
-    def find(self, start: str, *, removed: bool = False) -> ChatInfo:
-        """The chat whose id begins so.
+    def find(self, start: str, *, removed: bool | None = False) -> ChatInfo:
+        """The chat with this id, or whose id alone begins so: among those on the list, those
+        removed, or with None among all.
 
         Raises:
             ChatsError: none does, or several.
         """
+        states = (False, True) if removed is None else (removed, removed)
         starting = self._rows(
             f"""SELECT {rows.INFO} FROM chats WHERE substr(id, 1, length(?)) = ?
-            AND (deleted IS NOT NULL) = ?""",  # noqa: S608 - names of columns
-            (start.lower(), start.lower(), removed),
+            AND (deleted IS NOT NULL) IN (?, ?) ORDER BY updated DESC, id""",  # noqa: S608 - names of columns
+            (start.lower(), start.lower(), *states),
         )
         found = [rows.info(row) for row in starting]
+        found = [info for info in found if info.id == start.lower()] or found
         if len(found) == 1 and start:
             return found[0]
         if not found or not start:

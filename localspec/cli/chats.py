@@ -193,7 +193,8 @@ def rename(chat: str, title: str) -> None:
 def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
     """Delete CHATS (recoverable for 30 days with `restore`)."""
     with _store() as store:
-        infos = [_find(store, chat, either=for_good) for chat in chats]
+        removed = None if for_good else False
+        infos = dict.fromkeys(_find(store, chat, removed=removed) for chat in chats)
         if for_good and not yes:
             if not sys.stdin.isatty():
                 raise UsageError("refusing to erase without confirmation; pass --yes")
@@ -204,6 +205,7 @@ def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
         for info in infos:
             if for_good:
                 store.erase(info.id)
+                say(f"erased for good: {info.id}  {info.title}")
             else:
                 store.remove(info.id)
                 say(f"removed; undo: localspec chats restore {info.id}")
@@ -219,16 +221,9 @@ def restore(chats: tuple[str, ...]) -> None:
             store.restore(info.id)
 
 
-def _find(store: ChatStore, name: str, *, either: bool = False) -> ChatInfo:
-    """The chat of that name; with ``either``, removed chats count too."""
-    if name == "last":
-        return store.last()
-    try:
-        return store.find(name)
-    except ChatsError:
-        if not either:
-            raise
-        return store.find(name, removed=True)
+def _find(store: ChatStore, name: str, *, removed: bool | None = False) -> ChatInfo:
+    """The chat of that name; ``removed`` as in `ChatStore.find`."""
+    return store.last() if name == "last" else store.find(name, removed=removed)
 
 
 def _load(name: str) -> Chat:

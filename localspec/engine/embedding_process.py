@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from asyncio.subprocess import Process
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from localspec.core import embedded
 from localspec.core.embedded import Embedded, EmbeddingInfo
-from localspec.core.errors import EngineError, QueueFullError
+from localspec.core.errors import EngineError, LocalspecError, QueueFullError
 from localspec.core.files import paths
 from localspec.core.processes import children
 from localspec.engine.spawn import started
@@ -23,7 +24,10 @@ LOG = "embedding-process.log"
 MOST_WAITING = 128
 _MAX_LINE = 1 << 28
 """Bytes of a line."""
+_CLOSED = "the embedding model was closed"
 _END_S = 5.0
+_PAUSE_S = 5.0
+"""After an attempt to load that failed, until there is another: loading may read gigabytes."""
 _PART_TEXTS, _PART_LENGTH = 64, 16_384
 """Most texts that are sent together, and most of their characters or tokens, each with the query,
 unless one text has more."""
@@ -54,22 +58,32 @@ class EmbeddingProcess:
         self._turn = asyncio.Lock()
         self._asked: asyncio.Future[dict[str, Any]] | None = None
         """The answer that the process computes."""
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[EmbeddingInfo] | None = None
+        """The running attempt to load."""
+        self._failed: LocalspecError | None = None
+        """Why the last attempt failed."""
+        self._again_at = 0.0
+        """When the next one may begin."""
         self._closed = False
 
     async def start(self) -> EmbeddingInfo:
-        """Load the model, unless it is loaded.
+        """Load the model, unless it is loaded. The attempt outlives the request that began it:
+        clients that give up sooner than loading takes would never have it loaded.
 
         Raises:
-            LocalspecError: it cannot be loaded, for the reason that loading it here would have.
+            LocalspecError: it cannot be loaded, for the reason that loading it here would have; or
+                it could not some seconds ago, and is not tried again yet.
         """
-        async with self._starting:
-            if self._closed:
-                raise EngineError("the embedding model was closed")
-            if self.info is None:
-                await self._start()
-            assert self.info is not None
+        if self._closed:
+            raise EngineError(_CLOSED)
+        if self.info is not None:
             return self.info
+        if self._starting is None:
+            if self._failed is not None and time.monotonic() < self._again_at:
+                raise self._failed
+            self._starting = asyncio.create_task(self._start(), name="loading a model of texts")
+            self._starting.add_done_callback(self._attempted)
+        return await asyncio.shield(self._starting)
 
     async def embed(
         self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False
@@ -92,6 +106,10 @@ class EmbeddingProcess:
     async def close(self) -> None:
         """End the process; requests that wait fail."""
         self._closed = True
+        if self._starting is not None:
+            if self._process is not None:
+                _kill(self._process)
+            await asyncio.wait({self._starting})
         process = self._process
         if process is not None and process.returncode is None:
             assert process.stdin is not None
@@ -99,13 +117,18 @@ class EmbeddingProcess:
             try:
                 await asyncio.wait_for(process.wait(), _END_S)
             except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                _kill(process)
                 await process.wait()
         if self._reader is not None:
             await self._reader
 
-    async def _start(self) -> None:
+    def _attempted(self, task: asyncio.Task[EmbeddingInfo]) -> None:
+        self._starting = None
+        error = None if task.cancelled() else task.exception()  # raised by those who wait
+        self._failed = error if isinstance(error, LocalspecError) else None
+        self._again_at = time.monotonic() + _PAUSE_S
+
+    async def _start(self) -> EmbeddingInfo:
         log = paths.make(paths.state_dir()) / LOG
         arguments = (self._module, self.model, *self._flags)
         what = f"the process for {self.model}"
@@ -113,19 +136,21 @@ class EmbeddingProcess:
         self._process = process
         assert process.stdout is not None
         try:
+            if self._closed:
+                raise EngineError(_CLOSED)
             line = await process.stdout.readline()
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
             raise
         if not line:
-            raise EngineError(await self._end(process))
+            raise EngineError(_CLOSED if self._closed else await self._end(process))
         message = json.loads(line)
         if "info" not in message:
             await process.wait()
             raise children.read_failed(message)
-        self.info = EmbeddingInfo(**message["info"])
+        self.info = info = EmbeddingInfo(**message["info"])
         self._reader = asyncio.create_task(self._read(process))
+        return info
 
     async def _end(self, process: Process) -> str:
         status = await process.wait()
@@ -146,8 +171,7 @@ class EmbeddingProcess:
         try:
             await asyncio.wait_for(process.wait(), _END_S)
         except TimeoutError:  # it closed its side, and goes on
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
         error = EngineError(await self._end(process))
         if asked is not None:
             asked.set_exception(error)
@@ -198,6 +222,11 @@ class EmbeddingProcess:
         future.add_done_callback(over)
         self._process.stdin.write(line)
         return future
+
+
+def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
 
 
 def _parts(

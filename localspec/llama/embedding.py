@@ -15,14 +15,13 @@ from localspec.llama.devices import physical_cores
 from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error, make_context
 from localspec.llama.model import Model
-from localspec.models.compat.header_vocabulary import NO_POOLING
+from localspec.models.compat.header_vocabulary import NO_POOLING, RANK_POOLING
 
 LONGEST = 2048
 """Most tokens of a text, where the model has learnt as many: a pass reads a text whole."""
 TEXTS = 32
 """Texts of one pass."""
-_POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}
-_RANK = 4
+_POOLINGS = {1: "mean", 2: "cls", 3: "last", RANK_POOLING: "rank"}
 
 
 class EmbeddingModel:
@@ -76,7 +75,7 @@ class EmbeddingModel:
     @property
     def ranks(self) -> bool:
         """Whether it is a reranker."""
-        return self.pooling == _RANK
+        return self.pooling == RANK_POOLING
 
     @property
     def pooling_name(self) -> str:

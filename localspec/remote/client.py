@@ -14,6 +14,7 @@ from localspec.remote import request_body
 from localspec.remote.address import Address
 from localspec.remote.connection import Patience
 from localspec.remote.dialects import UNKNOWN
+from localspec.remote.faults import RetryableError, is_loading, refused
 from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
@@ -63,15 +64,20 @@ class RemoteClient(ServerClient):
         return self._info(self.found)
 
     async def _look(self, on_loading: OnLoading | None) -> Found:
-        address = self.connection.address
+        connection, address, attempt = self.connection, self.connection.address, 1
         while True:
-            answer = await self.connection.get(f"{address.path}/models")
-            if answer.status != 503:
-                return await look(self.connection, self._wanted)
-            # llama-server answers so until its model is loaded.
-            if on_loading is not None:
-                on_loading(Loading(str(address), 0.0))
-            await asyncio.sleep(_LOADING_SECONDS)
+            answer = await connection.get(f"{address.path}/models")
+            if answer.status == 503 and is_loading(answer.json()):
+                if on_loading is not None:
+                    on_loading(Loading(str(address), 0.0))
+                await asyncio.sleep(_LOADING_SECONDS)
+                attempt = 1
+                continue
+            found = refused(address, answer.status, answer.headers, answer.body, connection.key)
+            if answer.status == 200 or not isinstance(found, RetryableError):
+                return await look(connection, self._wanted)
+            await asyncio.sleep(connection.pause(found, attempt))
+            attempt += 1
 
     def _info(self, found: Found) -> ModelInfo:
         address = self.connection.address

@@ -177,7 +177,7 @@ class Connection:
                 try:
                     yield await stack.enter_async_context(self._attempt(path, body))
                 except RetryableError as refusal:
-                    pause = self._pause(refusal, attempt)
+                    pause = self.pause(refusal, attempt)
                     if (cause := str(refusal.error)) not in told or refusal.after is not None:
                         waiting(f"{cause}; asking again {self._how_long(refusal, attempt, pause)}")
                         told.add(cause)
@@ -186,7 +186,7 @@ class Connection:
                 else:
                     return
 
-    def _pause(self, refusal: RetryableError, attempt: int) -> float:
+    def pause(self, refusal: RetryableError, attempt: int) -> float:
         """Seconds until the next attempt.
 
         Raises:

@@ -147,6 +147,16 @@ def message_of(body: bytes) -> str:
     return message_in(data)
 
 
+def is_loading(data: Any) -> bool:
+    """Whether the content of an answer is an error that says that the model is being loaded, as of
+    llama-server (``Loading model``) and of ours (``loading`` as its code). A proxy says other
+    things with the same status.
+    """
+    error = data.get("error") if isinstance(data, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code == "loading" or "loading" in message_in(error).lower()
+
+
 def message_in(data: Any) -> str:
     """The message of an error object; "" without one."""
     if isinstance(data, str):

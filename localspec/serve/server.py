@@ -13,8 +13,9 @@ import ssl
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -81,6 +82,33 @@ def _bind_unix(path: Path) -> socket.socket:
     finally:
         os.umask(mask)
     return listener
+
+
+@dataclass(frozen=True, slots=True)
+class SocketFile:
+    """The file of a Unix socket, as it was when the socket was bound."""
+
+    path: Path
+    identity: tuple[int, int, int] | None
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """The file that a socket was just bound to."""
+        return cls(path, _identity(path))
+
+    def remove(self) -> None:
+        """Remove it. What another server has put in its place since then stays."""
+        if self.identity is not None and _identity(self.path) == self.identity:
+            self.path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells one file at a path from another; the time because numbers are used again."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _remove_stale(path: Path) -> None:

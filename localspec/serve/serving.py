@@ -27,7 +27,7 @@ from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.server import Listener, bind, listener, with_descriptors
+from localspec.serve.server import Listener, SocketFile, bind, listener, with_descriptors
 
 _AFTER_CUT = 1.0
 """Seconds in which the clients of replies that were cut hear of it, before connections end."""
@@ -104,9 +104,11 @@ class Serving:
         """Serve until a signal; the exit code: 130 after Ctrl-C, 143 after SIGTERM.
 
         Raises:
-            LocalspecError: the address cannot be used, or the model cannot be loaded.
+            LocalspecError: the address cannot be used, or a model cannot be loaded, or is of another
+                kind.
         """
-        socket = bind(self._settings)
+        socket, unix = bind(self._settings), self._settings.unix
+        file = None if unix is None else SocketFile.at(unix)
         try:
             address = address_of(self._settings, socket.getsockname())
             app, drain = build_app(self.service), self._settings.drain_seconds
@@ -126,8 +128,8 @@ class Serving:
                     await self._slot.close()
         finally:
             socket.close()
-            if self._settings.unix is not None:
-                self._settings.unix.unlink(missing_ok=True)
+            if file is not None:  # while replies ended, another server may have taken the path
+                file.remove()
         return self._code
 
     def stop(self, code: int) -> None:
@@ -179,6 +181,8 @@ class Serving:
                         await loading
                     return
                 loading.result()
+            else:
+                await self._embeddings.check()
             garbage.collect_new()
             self._front.ready(self.service, address)
             announced = running_servers.announce(self._described(address))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,6 +141,49 @@ def test_a_chat_is_shown_renamed_removed_and_restored(capsys: pytest.CaptureFixt
     assert "--yes" in fails(capsys, "rm", "--for-good", chat.info.id)[1]
     shown(capsys, "rm", "--for-good", "--yes", chat.info.id)
     assert shown(capsys, "list", "--removed") == ""
+
+
+def put_as(ids: Iterable[str]) -> None:
+    """Chats with these ids, in the person's file."""
+    with ChatStore() as store:
+        for one in ids:
+            message = ChatMessage(new_message_id(), None, "user", f"of {one}", time.time())
+            info = replace(started(), id=one, title=f"of {one}", leaf=message.id)
+            store.put_chat(Chat(info, (message,)))
+
+
+@pytest.mark.parametrize("name", ["ab", "AB", "ab2"])
+def test_a_beginning_of_several_ids_erases_no_chat_removed_ones_included(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    put_as(["ab11", "ab21", "ab22"])
+    shown(capsys, "rm", "ab22")
+    line = fails(capsys, "rm", "--for-good", "--yes", name)[1]
+    assert line.startswith(f"localspec: several chats begin with {name!r}: ")
+    assert "ab22" in line
+    shown(capsys, "restore", "ab22")
+    assert len(shown(capsys, "list").splitlines()) == 3
+
+
+def test_each_chat_that_is_erased_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    put_as(["ab11", "ab22", "cd33"])
+    shown(capsys, "rm", "ab22")
+    assert cli.call(["chats", "rm", "--for-good", "--yes", "ab1", "ab11", "ab2"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "erased for good: ab11  of ab11",
+        "erased for good: ab22  of ab22",
+    ]
+    assert shown(capsys, "list").split()[0] == "cd33"
+    assert shown(capsys, "list", "--removed") == ""
+
+
+def test_a_whole_id_is_never_ambiguous(capsys: pytest.CaptureFixture[str]) -> None:
+    put_as(["ab", "ab22"])
+    assert "of ab\n" in shown(capsys, "show", "AB")
+    shown(capsys, "rm", "ab22")
+    shown(capsys, "rm", "--for-good", "--yes", "ab")
+    assert shown(capsys, "list") == ""
+    assert shown(capsys, "list", "--removed").split()[0] == "ab22"
 
 
 def test_an_export_can_be_imported_and_comes_out_the_same(

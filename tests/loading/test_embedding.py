@@ -30,6 +30,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.options import Options
+from localspec.engine import embedding_process
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.llama import own_kernels
 from localspec.loading import embedder as embedders
@@ -38,6 +39,7 @@ from localspec.models.memory.machine import Gpu, Memory
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.routes.models import _of_texts
+from localspec.serve.serving import Serving
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
 """More than a pass takes."""
@@ -344,6 +346,103 @@ async def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
         await process.start()
     await process.close()
+
+
+SLOW = """
+import pathlib, sys, time
+
+folder = pathlib.Path(sys.argv[1])
+with open(folder / "starts", "a") as file:
+    file.write("x")
+if (folder / "fail").exists():
+    sys.exit(3)
+while not (folder / "go").exists():
+    time.sleep(0.01)
+"""
+"""Begins once there is a file, or fails, and counts how often it was started."""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddingProcess:
+    """A process whose model is loaded once there is ``go`` in ``tmp_path``."""
+    (tmp_path / "slow_to_load.py").write_text(SLOW + RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(embedding_process, "_PAUSE_S", 1000.0)
+    return EmbeddingProcess(str(tmp_path), module="slow_to_load")
+
+
+async def test_clients_that_give_up_sooner_than_loading_takes_have_the_model_loaded(
+    tmp_path: Path, slow: EmbeddingProcess
+) -> None:
+    starts = tmp_path / "starts"
+    for _ in range(3):
+        asked = asyncio.create_task(slow.embed(["a"]))
+        await until_so(lambda: starts.exists() and starts.read_text())
+        asked.cancel()
+        await asyncio.wait([asked])
+    (tmp_path / "go").touch()
+    assert (await slow.embed(["b"])).vectors == 1
+    assert starts.read_text() == "x"
+    await slow.close()
+
+
+async def test_a_model_that_could_not_be_loaded_is_tried_again_after_a_pause(
+    tmp_path: Path, slow: EmbeddingProcess
+) -> None:
+    (tmp_path / "fail").touch()
+    for _ in range(3):
+        with pytest.raises(EngineError, match="exit status 3"):
+            await slow.embed(["a"])
+    assert (tmp_path / "starts").read_text() == "x"
+    (tmp_path / "fail").unlink()
+    (tmp_path / "go").touch()
+    slow._again_at = 0.0
+    assert (await slow.embed(["a"])).vectors == 1
+    await slow.close()
+
+
+async def test_a_model_that_is_being_loaded_ends_with_the_server(
+    tmp_path: Path, slow: EmbeddingProcess
+) -> None:
+    asked = asyncio.create_task(slow.embed(["a"]))
+    await until_so((tmp_path / "starts").exists)
+    await slow.close()
+    with pytest.raises(EngineError, match="closed"):
+        await asked
+    assert slow._process is not None
+    assert slow._process.returncode is not None
+
+
+class Refused(Notes):
+    """The front of a server that is not to come up."""
+
+    def ready(self, service: object, address: str) -> None:
+        raise AssertionError(f"{service} serves at {address}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "model", "said"),
+    [
+        ("embedding", "reranker", "is a reranker: --embedding takes none, --reranker does"),
+        ("reranker", "bert", "is an embedding model: --reranker takes none, --embedding does"),
+    ],
+)
+async def test_a_lazy_server_refuses_a_model_of_texts_of_the_other_kind(
+    models: dict[str, Path], flag: str, model: str, said: str
+) -> None:
+    settings = ServeSettings(port=0, load_first=False, **{flag: str(models[model])})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=said):
+        await Serving(settings, Options(model="demo"), Refused()).run()
+
+
+async def test_a_lazy_server_begins_without_the_models_of_texts(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    for names in (("none.gguf", "none.gguf"), ("bert", "reranker")):
+        paths = [models.get(name, tmp_path / name) for name in names]
+        embedding, reranker = (EmbeddingProcess(str(path)) for path in paths)
+        await Embeddings(embedding, reranker).check()
+        assert embedding.info is None
 
 
 # -- over HTTP -------------------------------------------------------------------------------------

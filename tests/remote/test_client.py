@@ -573,6 +573,46 @@ async def test_connecting_waits_while_the_model_is_loaded_and_can_be_stopped(mon
             await engine.open(lambda _: engine._opening.cancel())
 
 
+@pytest.mark.parametrize(
+    "loading",
+    [
+        {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}},
+        {"error": {"message": "the model is being prepared", "code": "loading"}},
+        {"error": "Model m is currently loading"},
+    ],
+)
+async def test_a_server_that_says_that_it_loads_is_waited_for(monkeypatch, loading):
+    monkeypatch.setattr("localspec.remote.client._LOADING_SECONDS", 0)
+    more = [http(503, loading)] * (HURRIED.attempts + 1)
+    async with PlayedServer({"/v1/models": (*more, models("m"))}) as server:
+        engine = client(server)
+        assert (await engine.open()).name == "m"
+        await engine.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        http(503, b"<html><h1>503 Service Temporarily Unavailable, loading</h1>nginx</html>"),
+        http(503, {"error": {"message": "no backend", "code": 503}}),
+        http(503, b""),
+        http(502, b"loading"),
+    ],
+    ids=["a web page", "another error", "nothing", "another status"],
+)
+async def test_a_proxy_without_its_server_is_given_up_after_some_attempts(other):
+    async with PlayedServer({"/v1/models": other}) as server:
+        engine = client(server)
+        async with asyncio.timeout(60):
+            with pytest.raises(RemoteError, match="cannot answer now"):
+                await engine.open()
+        assert len(server.asked_for("/v1/models")) == HURRIED.attempts
+    async with PlayedServer({"/v1/models": (other, models("m"))}) as server:
+        engine = client(server)
+        assert (await engine.open()).name == "m"
+        await engine.close()
+
+
 async def test_what_the_engine_cannot_do_is_said():
     async with PlayedServer({"/v1/models": models("m", owner="vllm")}) as server:
         engine = client(server)

@@ -24,7 +24,8 @@ from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.body_budget import FREE
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
-from localspec.serve.server import bind, listener
+from localspec.serve.server import bind, listener, with_descriptors
+from localspec.serve.serving import Serving
 
 CHAT = "/v1/chat/completions"
 END = b"0\r\n\r\n"
@@ -593,6 +594,81 @@ def test_a_unix_socket_replaces_no_file_and_needs_a_short_path(tmp_path):
     assert path.read_text() == "mine"
     with pytest.raises(UsageError, match="shorter"):
         bind(ServeSettings(unix=tmp_path / ("a" * 200)))
+
+
+class Telling(World):
+    """Tells when its server is ready."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.is_ready = asyncio.Event()
+
+    def ready(self, service, address):
+        self.is_ready.set()
+
+
+async def start_serving(stack, path):
+    """A server at the path that is ready, its world and its run."""
+    world = Telling(unix=path, drain_seconds=60)
+    serving = Serving(world.settings, world.slot.options, world, world)
+    running = asyncio.create_task(serving.run())
+    stack.callback(serving.stop, 0)
+    await world.is_ready.wait()
+    return world, serving, running
+
+
+def listens(path):
+    """Whether a server takes connections at the path."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+async def livez(path):
+    """The answer of the server at the path, as far as it has come."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@needs_unix
+async def test_a_server_that_ends_leaves_the_socket_of_its_successor(tmp_path):
+    path = tmp_path / "s.sock"
+    async with contextlib.AsyncExitStack() as stack:
+        first, ending, ended = await start_serving(stack, path)
+        first.hold = asyncio.Event()
+        _, writer = await asyncio.open_unix_connection(path)
+        body = json.dumps(HI).encode()
+        writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % CHAT.encode())
+        writer.write(b"Content-Type: application/json\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        await until_so(lambda: ending.service.running)
+        ending.stop(143)
+        await until_so(lambda: not listens(path))
+        _, second, running = await start_serving(stack, path)
+        first.hold.set()
+        assert await ended == 143
+        assert b"200 OK" in await livez(path)
+        second.stop(0)
+        assert await running == 0
+        assert not path.exists()
+        writer.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of open files")
+def test_the_documentation_says_how_many_open_files_the_server_asks_for(monkeypatch):
+    import resource
+
+    asked = []
+    few = (256, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: few)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits[0]))
+    limits = Limits()
+    assert with_descriptors(limits) == limits
+    page = Path(__file__).parent.parent.parent / "docs/server.md"
+    said = f"open files as {limits.connections:,} connections need ({asked[0]:,})"
+    assert said in page.read_text("utf-8")
 
 
 def test_a_port_in_use_is_named():

@@ -4,10 +4,15 @@ import asyncio
 import json
 
 import pytest
-from hub_server import TARGET, TARGET_FILE
+from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE
+from waiting import until_so
 
 from localspec.core.options import Options
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.models.catalog import hf_cache
+from localspec.serve.backend.embeddings import Embeddings
+from localspec.serve.backend.service import Service
+from localspec.serve.http.errors import ApiError
 
 pytest_plugins = ["hub_fixtures"]
 PULL, DELETE, TAGS = "/api/pull", "/api/delete", "/api/tags"
@@ -117,6 +122,74 @@ async def test_models_are_removed_only_where_that_is_allowed_and_none_is_loaded(
     assert await names(world) == ["fake:latest"]
     again = await world.client.request("DELETE", DELETE, json={"model": "tiny"})
     assert again.status_code == 404
+
+
+async def removal(world, name):
+    return (await world.client.request("DELETE", DELETE, json={"model": name})).status_code
+
+
+def here():
+    """Whether both files of the pair are in the cache."""
+    return all(hf_cache.find_file(*one) for one in ((TARGET, TARGET_FILE), (DRAFT, DRAFT_FILE)))
+
+
+@pytest.mark.usefixtures("pair")
+@pytest.mark.parametrize(
+    ("loaded", "removed"),
+    [
+        *((f"{TARGET}:Q4_K_M", f"{TARGET}{tag}") for tag in (":q4_k_m", "", "@main:Q4_K_M")),
+        (f"{TARGET}:Q4_K_M", f"hf.co/{TARGET}:Q4_K_M"),
+        (f"{TARGET}:Q4_K_M", "tiny"),
+        *(("tiny", name) for name in (f"{TARGET}:Q4_K_M", f"{DRAFT}:Q8_0", DRAFT)),
+    ],
+)
+async def test_no_name_removes_a_file_of_a_loaded_model(make_world, loaded, removed):
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    await world.client.post("/api/generate", json={"model": loaded})
+    assert await removal(world, removed) == 409
+    assert here()
+    await world.client.post("/api/generate", json={"model": "fake"})
+    assert await removal(world, removed) == 200
+
+
+@pytest.mark.usefixtures("pair")
+async def test_the_model_that_is_being_loaded_is_not_removed(make_world):
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    world.loading = asyncio.Event()
+    asked = asyncio.create_task(world.client.post("/api/generate", json={"model": "tiny"}))
+    await until_so(lambda: world.slots.loading)
+    status = await removal(world, "tiny")
+    world.loading.set()
+    assert (await asked).status_code == 200
+    assert status == 409
+    assert here()
+
+
+@pytest.mark.usefixtures("pair")
+@pytest.mark.parametrize("kind", ["embedding", "reranker"])
+async def test_the_models_of_texts_are_not_removed(make_world, kind):
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    embeddings = Embeddings(**{kind: EmbeddingProcess(f"{TARGET}:Q4_K_M")})
+    service = Service(world.settings, world.slots, world, embeddings)
+    for name in (f"{TARGET}:Q4_K_M", "tiny"):
+        with pytest.raises(ApiError, match="in use"):
+            await service.downloads.delete(name)
+    assert here()
+
+
+@pytest.mark.usefixtures("pair")
+async def test_what_was_named_by_a_link_to_the_cache_is_not_removed(make_world, tmp_path):
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    link = tmp_path / "link.gguf"
+    link.symlink_to(hf_cache.find_file(TARGET, TARGET_FILE))
+    world.slot.options = Options(model=str(link))
+    await world.slots.load()
+    assert await removal(world, "tiny") == 409
+    assert here()
 
 
 @pytest.mark.usefixtures("pair")

@@ -36,6 +36,8 @@ _ENDS_OF_TURN = (
 _NOT_ALONE = frozenset(
     {"clip", *FOREIGN, *(spec.file for spec in drafter_registry.of(Family.HEAD))}
 )
+RANK_POOLING = 4
+"""The pooling of rerankers."""
 NO_POOLING = frozenset({0, -1, 0xFFFFFFFF})
 """LLAMA_POOLING_TYPE_NONE and _UNSPECIFIED; files that llama.cpp saved have the latter unsigned."""
 _PARTS = frozenset({"mmproj", "imatrix", "adapter"})

@@ -20,7 +20,9 @@ from localspec.core.errors import (
     OutOfMemoryError,
     UsageError,
 )
+from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.files_in_use import FilesInUse
 from localspec.serve.backend.model_names import ModelNames, hub_name, pairs
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, without_folders
@@ -49,9 +51,15 @@ class Downloads:
     """All downloads of a server."""
 
     def __init__(
-        self, settings: ServeSettings, slots: EngineSlots, models: ModelNames, reporter: Reporter
+        self,
+        settings: ServeSettings,
+        slots: EngineSlots,
+        embeddings: Embeddings,
+        models: ModelNames,
+        reporter: Reporter,
     ) -> None:
         self._settings, self._slots, self._models = settings, slots, models
+        self._embeddings = embeddings
         self._reporter = reporter
         self._running = 0
 
@@ -92,7 +100,7 @@ class Downloads:
         """Remove a model from the cache.
 
         Raises:
-            ApiError: it is not allowed, loaded, or not there.
+            ApiError: it is not allowed, or not there, or a file of it is in use.
         """
         if not self._settings.deletes:
             raise ApiError(
@@ -101,15 +109,9 @@ class Downloads:
                 "`localspec rm`",
             )
         wanted = await self._on_disk(name)
-        slots = self._slots
-        loaded = {options.model for options in (*slots.every, slots.first)}
-        if wanted in loaded and slots.loaded:
-            raise ApiError(
-                HTTPStatus.CONFLICT,
-                "this model is loaded, or the one that this server was started with",
-            )
+        in_use = FilesInUse.of(self._slots, self._embeddings)
         try:
-            await asyncio.to_thread(_remove, wanted)
+            await asyncio.to_thread(_remove, wanted, in_use)
         except LocalspecError as error:
             raise self._refused(error) from None
         self._models.look_again()
@@ -206,10 +208,17 @@ def _known(name: str) -> str | None:
     return name if name in pairs() else hub_name(name)
 
 
-def _remove(name: str) -> None:
+def _remove(name: str, in_use: FilesInUse) -> None:
     from localspec.models.hub.remove import plan_removal
 
+    removal = plan_removal(name)
+    if in_use.met_by(removal.files):
+        raise ApiError(
+            HTTPStatus.CONFLICT,
+            "this model, or a file of it, is in use: it is loaded or being loaded, or this server "
+            "was started with it",
+        )
     try:
-        plan_removal(name).carry_out()
+        removal.carry_out()
     except OSError as error:
         raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None

@@ -6,10 +6,11 @@ shape.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from localspec.core.embedded import Embedded
-from localspec.core.errors import UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.serve.backend.model_names import untagged
@@ -84,11 +85,25 @@ class Embeddings:
         for process in self.processes.values():
             info = await process.start()
             self._tell(process)
-            if info.ranks != (process is self._reranker):
-                wanted = "--embedding" if info.ranks else "--reranker"
-                kind = "a reranker" if info.ranks else "an embedding model"
-                given = "--reranker" if info.ranks else "--embedding"
-                raise UsageError(f"{process.model} is {kind}: {wanted} takes none, {given} does")
+            self._require_kind(process, ranks=info.ranks)
+
+    async def check(self) -> None:
+        """Look at what is here of them, where they are loaded with their first request.
+
+        Raises:
+            UsageError: one is not of its kind.
+        """
+        for process in self.processes.values():
+            ranks = await asyncio.to_thread(_ranks, process.model)
+            if ranks is not None:
+                self._require_kind(process, ranks=ranks)
+
+    def _require_kind(self, process: EmbeddingProcess, *, ranks: bool) -> None:
+        if ranks != (process is self._reranker):
+            wanted = "--embedding" if ranks else "--reranker"
+            kind = "a reranker" if ranks else "an embedding model"
+            given = "--reranker" if ranks else "--embedding"
+            raise UsageError(f"{process.model} is {kind}: {wanted} takes none, {given} does")
 
     async def close(self) -> None:
         """End them."""
@@ -147,6 +162,18 @@ class Embeddings:
             said = f"{shown!r} {_DOES[kind]} here; {instead}"
             raise bad_request(said, "model", "not_supported")
         raise no_such_model(f"there is no model {shown!r} here; {instead}")
+
+
+def _ranks(model: str) -> bool | None:
+    """Whether a model is a reranker, by its header; None where loading it says what is wrong."""
+    from localspec.models.catalog.resolve import NO_DRAFT, resolve
+    from localspec.models.compat.header_vocabulary import NO_POOLING, RANK_POOLING
+
+    try:
+        pooling = resolve(model, NO_DRAFT).target.header.of_model("pooling_type") or 0
+    except LocalspecError:
+        return None
+    return None if pooling in NO_POOLING else pooling == RANK_POOLING
 
 
 async def _none(name: str) -> bool:

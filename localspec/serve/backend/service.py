@@ -73,7 +73,7 @@ class Service:
         self.adapters = ServedAdapters(slot, settings.lora_folders)
         self.models = ModelNames(settings, slot, self.adapters)
         self.embeddings.others = self.models.known
-        self.downloads = Downloads(settings, slot, self.models, reporter)
+        self.downloads = Downloads(settings, slot, self.embeddings, self.models, reporter)
         self.metrics = Metrics()
         self.tracing = Tracing()
         self.started = time.time()
