@@ -9,17 +9,19 @@ import sys
 import time
 import unicodedata
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.worker import Worker
 
 from localspec.chats.values import Chat
 from localspec.config import edit
 from localspec.core.errors import LocalspecError
+from localspec.core.files import defects
 from localspec.core.settings_schema import FIGURES
 from localspec.engine.port import Engine
 from tui.controllers.chat_actions import ThemeChosen
@@ -27,7 +29,7 @@ from tui.controllers.reply_inspector import Copied
 from tui.controllers.status import ExpertChosen
 from tui.input import keymap
 from tui.render.text import SafeLines
-from tui.screens.chat import ChatScreen
+from tui.screens.chat import MAKES_REPLIES, ChatScreen
 from tui.session.commands import SPECS
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from tui.session.open_chat import OpenChat
 
 _TWICE_SECONDS = 2.0
+_REPORTS = "report"
+"""Name of workers that tell of the fault of another one."""
 _GIVE_WAY_SECONDS = 0.001
 """Switch interval of Python's threads: soon the event loop runs again after a thread that typesets
 or saves. Python's default is five times that, and the loop may wait several times in a row."""
@@ -113,6 +117,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self._takes_keys = False
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
+        self._faults = set[str]()
+        """Faults of workers that were reported."""
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
         self.unsaved: tuple[str, ...] = ()
@@ -243,6 +249,25 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         except LocalspecError as error:
             if isinstance(self.screen, ChatScreen):
                 self.screen.feedback.hint(f"the setting {name} is not saved: {error}")
+
+    def outlives(self, worker: Worker[Any], error: BaseException) -> bool:
+        """Go on after a fault of localspec in a worker, and report it in the chat; not where
+        nothing would answer any more, or nothing can be shown.
+        """
+        if not self.is_running or worker.name in {MAKES_REPLIES, _REPORTS}:
+            return False
+        if (fault := repr(error)) in self._faults:  # of what is tried with every token
+            return True
+        self._faults.add(fault)
+        # Begun at once: where the interface ends meanwhile, it is written all the same.
+        report = asyncio.get_running_loop().run_in_executor(None, defects.report, error)
+        self.run_worker(self._tell_of(report), name=_REPORTS)
+        return True
+
+    async def _tell_of(self, report: Awaitable[str]) -> None:
+        said, chat = await report, self.screen_stack[0]
+        assert isinstance(chat, ChatScreen)
+        await chat.feedback.note(said, error=True)
 
     def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)

@@ -23,7 +23,7 @@ from typing import Any
 
 from localspec.core.errors import ChatsError
 from localspec.core.events import Message, Role
-from localspec.core.files import checked, paths, private, whole_file
+from localspec.core.files import checked, paths, whole_file
 from localspec.core.picture import Picture
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
@@ -76,7 +76,7 @@ def keep(data: bytes, name: str) -> str:
 def _store(digest: str, data: bytes, name: str) -> None:
     path = _folder() / digest
     try:
-        private.make(_folder())
+        paths.make_parent(path)
         if not path.is_file():
             whole_file.replace(path, [data])
     except OSError as error:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from localspec.core.errors import ChatRefusedError, ChatsError, ChatsFileError
+from localspec.core.errors import ChatRefusedError, ChatsError, ChatsFileError, LocalspecError
 from localspec.core.files import paths
 
 APPLICATION_ID = 0x6C737063
@@ -87,7 +87,10 @@ def connect(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> sql
         ChatsFileError: damaged, not ours, or written by a newer localspec.
         ChatsError: it cannot be opened, or another process keeps it locked.
     """
-    paths.make(path.parent)
+    try:
+        paths.make(path.parent)
+    except LocalspecError as error:
+        raise ChatsError(str(error)) from None
     with explained(path):
         _make_private(path)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)

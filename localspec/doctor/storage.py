@@ -87,7 +87,13 @@ def _catalogue() -> Finding:
 def _models() -> Iterator[Finding]:
     """The Hugging Face cache, shared with other programs."""
     folder = cache_folder()
-    if not folder.is_dir():
+    try:
+        there = folder.is_dir()
+    except OSError as error:
+        fix = "set HF_HOME to a folder of your own"
+        yield Finding("models", "broken", f"cannot look at {folder}: {error.strerror}", fix)
+        return
+    if not there:
         text = f"{folder}: not there yet, made by the first pull"
         yield Finding("models", "ok", text, details={"folder": str(folder), "bytes": 0})
         return

@@ -41,6 +41,7 @@ def text_of(path: Path, cancelled: Cancelled = never) -> str:
         UnreadableError: it has none, or too much.
         Interrupted: ``cancelled`` returned true.
         OSError: it cannot be read.
+        LocalspecError: the process that reads documents cannot be started.
     """
     most = LARGEST_DOCUMENT if is_document(path) else LARGEST_TEXT
     if path.stat().st_size > most:

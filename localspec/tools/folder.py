@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.core.errors import ToolError, UnreadableError
+from localspec.core.errors import LocalspecError, ToolError
 from localspec.core.files import paths
 from localspec.media import documents
 from localspec.tools.values import OfferedTool
@@ -137,7 +137,7 @@ class Folder:
             raise ToolError(f"{self._name(place)} is not a file; list_files shows what is in it")
         try:
             text = documents.text_of(place)
-        except UnreadableError as error:
+        except LocalspecError as error:
             raise ToolError(str(error)) from None
         lines = text.splitlines()
         first = max(1, int(arguments.get("first_line") or 1))

@@ -207,7 +207,7 @@ def _filled(name: str, text: str) -> str:
 
 def elsewhere() -> dict[str, Path]:
     """Files of other programs that have servers, by the name of the program; none where there is no
-    home.
+    home, or where the user may not look.
     """
     try:
         home = paths.home()
@@ -225,7 +225,7 @@ def elsewhere() -> dict[str, Path]:
         "VS Code": settings / "Code" / "User" / "mcp.json",
         "Cursor": home / ".cursor" / "mcp.json",
     }
-    return {name: file for name, file in known.items() if file.is_file()}
+    return {name: file for name, file in known.items() if paths.is_file(file)}
 
 
 def offer_once() -> str:
@@ -233,18 +233,18 @@ def offer_once() -> str:
     there are none, or where that was said before.
 
     Raises:
-        LocalspecError: it cannot be noted that it was said.
+        LocalspecError: it cannot be noted that it was said, or read.
     """
-    if path().exists():
-        return ""
     found, note = ", ".join(elsewhere()), paths.state_dir() / "mcp-offered"
-    if not found or note.exists():
+    if not found:
         return ""
     try:
+        if path().exists() or note.exists():
+            return ""
         paths.make_parent(note)
         note.touch(mode=0o600)
     except OSError as error:
-        raise LocalspecError(f"cannot write {note}: {error.strerror}") from None
+        raise LocalspecError(f"cannot use {error.filename or note}: {error.strerror}") from None
     return found
 
 

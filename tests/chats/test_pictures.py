@@ -167,3 +167,16 @@ def test_an_export_cannot_bring_another_file_for_a_digest() -> None:
     assert not any(path.name in text for path in folder().iterdir())
     with pytest.raises(ChatsFileError, match="no base64"):
         transfer.from_json(text.replace("YSBjYXQ=", "?"))
+
+
+def test_a_folder_that_others_may_write_to_keeps_no_picture() -> None:
+    paths.make(folder()).chmod(0o777)
+    with pytest.raises(ChatsError, match=r"cat\.png cannot be kept: others may write to .*chmod"):
+        pictures.keep(CAT, "cat.png")
+    assert kept() == set()
+
+
+def test_chats_in_a_folder_that_others_may_write_to_are_not_opened() -> None:
+    paths.make(paths.data_dir()).chmod(0o777)
+    with pytest.raises(ChatsError, match=r"others may write to .*chmod"):
+        ChatStore()

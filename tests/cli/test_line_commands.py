@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from picture_files import png
 
 from localspec.chats.journal import Journal
 from localspec.chats.saver import Saver
@@ -17,6 +18,7 @@ from localspec.cli.line_commands import Announcer, Leaving, Silent, Talk
 from localspec.core.emitted import Origin
 from localspec.core.errors import DecodeError, GrammarError, LocalspecError, RemoteError, UsageError
 from localspec.core.events import ReplyEvent, Token
+from localspec.core.files import paths
 from localspec.core.sampling_params import Sampling
 
 
@@ -146,3 +148,13 @@ def test_a_question_is_saved_before_its_reply_begins_and_once_where_it_is_asked_
 def test_leaving(talk: Talk) -> None:
     with pytest.raises(Leaving):
         talk.obey("/bye")
+
+
+def test_a_picture_that_cannot_be_kept_is_said_and_the_chat_goes_on(
+    talk: Talk, tmp_path: Path
+) -> None:
+    (tmp_path / "cat.png").write_bytes(png())
+    paths.make(paths.data_dir() / "pictures").chmod(0o777)
+    with pytest.raises(UsageError, match=r"cat\.png cannot be kept: others may write to"):
+        talk.obey(f"/image {tmp_path / 'cat.png'}")
+    assert not talk.images

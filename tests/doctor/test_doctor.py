@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Files
+from locked import lock
 from replies import STATS
 from without_home import without_a_home
 
@@ -32,7 +33,7 @@ from localspec.doctor import (
     storage,
     system,
 )
-from localspec.models.catalog import catalog, toml_file
+from localspec.models.catalog import catalog, hf_cache, toml_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -463,6 +464,26 @@ def test_the_cache_and_what_is_unfinished_in_it(tmp_path: Path) -> None:
     assert whole.details is not None
     assert (whole.details["bytes"], whole.details["unfinished"]) == (300_000, 100_000)
     assert "pull" in (begun.fix or "")
+
+
+def test_a_cache_of_models_that_may_not_be_looked_at_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hf").mkdir()
+    lock(monkeypatch, tmp_path / "hf")
+    (found,) = storage._models()
+    assert found.status == "broken"
+    assert found.text.endswith(f"{tmp_path / 'hf' / 'hub'}: Permission denied")
+
+
+def test_a_model_in_a_folder_of_somebody_else_is_counted_as_not_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = storage._catalogue().details
+    folder = hf_cache.repo_folder("Qwen/Qwen3-8B-GGUF")
+    folder.mkdir(parents=True)
+    lock(monkeypatch, folder)
+    assert storage._catalogue().details == before
 
 
 # -- the Hub -----------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ import pytest
 from hub_server import own_catalogue
 from hypothesis import given
 from hypothesis import strategies as st
+from locked import lock
 
 from localspec import cli
 from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.loading import machine_speed
 from localspec.models.catalog.catalog import catalog, shipped
 from localspec.models.catalog.pair import KINDS, HubFile
@@ -23,6 +25,14 @@ from localspec.models.memory import fit
 from localspec.models.memory.machine import Memory
 
 ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_catalogue_that_may_not_be_looked_at_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock(monkeypatch, paths.config_dir())
+    with pytest.raises(UsageError, match=r"cannot read .*models\.toml: Permission denied"):
+        catalog()
 
 
 def test_the_shipped_catalogue_is_sound() -> None:

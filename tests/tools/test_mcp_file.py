@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from locked import lock
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.tools import servers_file
 from localspec.tools.values import prefix
 
@@ -198,6 +199,24 @@ def test_what_else_the_file_has_stays_and_no_more_are_added_than_it_may_have(hom
 def test_where_there_is_no_home_there_are_no_other_programs(monkeypatch):
     monkeypatch.setattr(Path, "home", no_home)
     assert servers_file.elsewhere() == {}
+
+
+def test_programs_whose_settings_may_not_be_looked_at_have_no_servers(home, monkeypatch):
+    for name in (".cursor", ".config/Claude"):
+        (home / name).mkdir(parents=True)
+    (home / ".lmstudio").mkdir()
+    (home / ".lmstudio" / "mcp.json").write_text("{}")
+    lock(monkeypatch, home / ".cursor", home / ".config" / "Claude")
+    assert [*servers_file.elsewhere()] == ["LM Studio"]
+    assert servers_file.offer_once() == "LM Studio"
+
+
+def test_a_folder_of_ours_that_may_not_be_looked_at_is_one_sentence(home, monkeypatch):
+    (home / ".lmstudio").mkdir()
+    (home / ".lmstudio" / "mcp.json").write_text("{}")
+    lock(monkeypatch, home / "home" / "config")
+    with pytest.raises(LocalspecError, match=r"cannot use .*config/mcp\.json: Permission denied"):
+        servers_file.offer_once()
 
 
 def no_home():

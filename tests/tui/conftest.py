@@ -143,6 +143,23 @@ def _no_clipboard(monkeypatch):
     monkeypatch.setattr(desktop, "copy", lambda _: None)
 
 
+@pytest.fixture(autouse=True)
+def outlived(monkeypatch):
+    """What workers raised and the app has outlived: an error, unless the test takes it out."""
+    found, outlives = [], ChatApp.outlives
+
+    def noted(app, worker, error):
+        goes_on = outlives(app, worker, error)
+        if goes_on:
+            found.append(error)
+        return goes_on
+
+    monkeypatch.setattr(ChatApp, "outlives", noted)
+    yield found
+    for error in found:
+        raise error
+
+
 @pytest.fixture
 def known(monkeypatch):
     """Every name is that of a model here: nobody looks into files."""

@@ -15,10 +15,12 @@ from waiting import until_so
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from localspec.core.errors import Interrupted
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.files import paths
+from localspec.core.processes.bounded import BoundedProcess
 from tui.controllers import attached, command_runner
 from tui.input import attachments
-from tui.input.attachments import Draft, attach, read
+from tui.input.attachments import AttachError, Draft, attach, read
 from tui.session.recorder import ChatRecorder
 
 
@@ -159,6 +161,29 @@ async def test_a_picture_goes_along_beside_a_folder(chat, files):
         said = c.session.chat.conversation.turns[0].text
         assert said.startswith("![cat.png](picture:")
         assert said.endswith("\ncompare with @d/\n\nd/a.txt:\n```\nalpha\n```")
+
+
+async def test_a_picture_that_cannot_be_kept_is_said_while_it_is_named(chat, files):
+    paths.make(paths.data_dir() / "pictures").chmod(0o777)
+    async with chat(Script("One."), size=(300, 40)) as c:
+        c.composer.insert("see @cat.png please")
+        await c.sees("cat.png cannot be kept: others may write to")
+        await c.pilot.press("enter")
+        assert c.app.is_running
+        assert c.composer.text == "see @cat.png please"
+
+
+@pytest.mark.parametrize("named", ["@a.pdf", "@d/"])
+def test_a_document_for_which_no_process_can_be_started_is_not_attached(files, monkeypatch, named):
+    (files / "a.pdf").write_bytes(b"%PDF-1.4")
+    (files / "d" / "b.pdf").write_bytes(b"%PDF-1.4")
+
+    def ask(*_):
+        raise LocalspecError("cannot start the process that reads documents: no memory")
+
+    monkeypatch.setattr(BoundedProcess, "ask", ask)
+    with pytest.raises(AttachError, match="cannot start the process that reads documents"):
+        attach(named)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from localspec.chats import pictures
-from localspec.core.errors import ChatsError, Interrupted, UnreadableError
+from localspec.core.errors import ChatsError, Interrupted, LocalspecError, UnreadableError
 from localspec.core.files import checked, paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 
@@ -194,8 +194,8 @@ def read(
                 shown[name] = _kept(path, name)
             else:
                 found.append(Attachment(name, _text(name, path, cancelled)))
-        except (OSError, ValueError) as error:
-            if isinstance(error, AttachError):
+        except (OSError, ValueError, LocalspecError) as error:
+            if isinstance(error, AttachError | Interrupted):
                 raise
             reason = getattr(error, "strerror", None) or error
             raise AttachError(f"cannot read {name}: {reason}") from None

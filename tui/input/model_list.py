@@ -87,7 +87,7 @@ def typed_folder(query: str) -> Path | None:
         return None
     path = paths.expand(query)
     folder = path if query.endswith(os.sep) else path.parent
-    return folder if folder.is_dir() else None
+    return folder if paths.is_dir(folder) else None
 
 
 def typed(query: str) -> list[Offer]:
@@ -98,7 +98,7 @@ def typed(query: str) -> list[Offer]:
     if folder is not None:
         known = in_folder(folder)
         found = [o for o in known if o.name.startswith(str(path)) or path == folder]
-        if path.is_file() and not any(Path(o.name) == path for o in found):
+        if paths.is_file(path) and not any(Path(o.name) == path for o in found):
             found.insert(0, Offer(str(path), str(path), path.stat().st_size))
     if not found and folder is None and _pullable(query):
         where = "on the Hub, not checked yet"
@@ -110,7 +110,8 @@ def _pullable(query: str) -> bool:
     """Whether a text names a model of the Hub."""
     try:
         return on_hub(reference(query)) is not None
-    except LocalspecError:  # no name, or a catalogue that the list of offers reports
+    except (LocalspecError, OSError):  # no name, no path that may be looked at, or a catalogue that
+        # the list of offers reports
         return False
 
 

@@ -54,6 +54,10 @@ _WIDE = 120
 """Columns from which the details panel is next to the conversation."""
 
 
+MAKES_REPLIES = "session"
+"""Name of the worker without which no message is answered."""
+
+
 class Body(Container):
     """The conversation, and the details panel below or next to it."""
 
@@ -141,7 +145,7 @@ class ChatScreen(DrawnAheadScreen):
         self._idle_timer = self.set_interval(_IDLE_SECONDS, self._collect_garbage, pause=True)
         self.session.on_activity = self._wake
         resources.postpone_garbage()
-        self.run_worker(self.session.replies.run(), name="session")
+        self.run_worker(self.session.replies.run(), name=MAKES_REPLIES)
         self.run_worker(self.session.start_tools(), name="tools")
 
     async def on_unmount(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.processes import children
 from localspec.loading.machine_speed import machine_speed_async, saved
@@ -89,8 +91,10 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
 
     def _all(self) -> Offers:
         """All models, including files of the working folder and of the present model's folder."""
-        folders = [Path.cwd()]
-        if self._options is not None and (present := Path(self._options.model)).is_file():
+        folders = []
+        with contextlib.suppress(OSError):  # it was deleted
+            folders.append(Path.cwd())
+        if self._options is not None and paths.is_file(present := Path(self._options.model)):
             folders.append(present.parent)
         return offers(folders)
 

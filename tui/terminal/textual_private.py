@@ -20,6 +20,7 @@ from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.worker import Worker, WorkerFailed, get_current_worker
 
 if TYPE_CHECKING:
     _App: TypeAlias = App[None]
@@ -62,6 +63,7 @@ PARTS = {
         "(self, screen: 'Screen', renderable: 'RenderableType | None') -> 'None'"
     ),
     "textual.app:App._fatal_error": "(self) -> 'None'",
+    "textual.app:App._handle_exception": "(self, error: 'Exception') -> 'None'",
     "textual.app:App._close_messages_no_wait": "(self) -> 'None'",
     "textual.app:App._refresh_truecolor_filter": "(self, theme: 'TerminalTheme') -> 'None'",
     "textual._xterm_parser:XTermParser": "(debug: 'bool' = False) -> 'None'",
@@ -89,7 +91,19 @@ def teach_keys() -> None:
 
 
 class OwnEnds(_App):
-    """Base of an app that ends without printing its state, and chooses its filters."""
+    """Base of an app that ends without printing its state, goes on after faults of its workers, and
+    chooses its filters.
+    """
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual ends the app for whatever a worker raises.
+        failed = isinstance(error, WorkerFailed)
+        if not (failed and self.outlives(get_current_worker(), error.error)):
+            super()._handle_exception(error)
+
+    def outlives(self, worker: Worker[Any], error: BaseException) -> bool:
+        """Whether the app goes on without a worker, which ``error`` has ended."""
+        raise NotImplementedError
 
     def _fatal_error(self) -> None:
         # Textual's method prints the whole state, including what the user typed.

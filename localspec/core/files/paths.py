@@ -74,6 +74,24 @@ def exists(path: Path) -> bool:
         raise
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file that may be looked at: none below a folder that the user may not
+    enter, or by a name that is too long, for which `Path.is_file` raises.
+    """
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_dir(path: Path) -> bool:
+    """The same of a folder."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def config_dir() -> Path:
     """Folder of config.toml and the user's models.toml."""
     return _home("config")

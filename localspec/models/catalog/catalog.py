@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core.errors import UsageError
 from localspec.core.files import paths
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.links import HubRef
@@ -25,13 +26,17 @@ def catalog() -> dict[str, Pair]:
     """All pairs by name; the user's own file adds pairs and overrides fields.
 
     Raises:
-        UsageError: a file is invalid; the message names file, line and field.
+        UsageError: a file is invalid, with its line and field, or cannot be read.
     """
     from localspec.models.catalog.toml_file import Document
 
     ours, own = Document.read(shipped(), shipped=True), paths.config_dir() / "models.toml"
     pairs = {name: ours.pair(name) for name in ours.names}
-    if own.is_file():
+    try:
+        there = own.is_file()
+    except OSError as error:
+        raise UsageError(f"cannot read {own}: {error.strerror}") from None
+    if there:
         theirs = Document.read(own)
         pairs |= {name: theirs.pair(name, ours) for name in theirs.names}
     return pairs

@@ -95,18 +95,18 @@ def find_file(
     With ``sha256``, a file that was renamed is found too.
     """
     pinned = repo_folder(repo) / "snapshots" / revision / file if revision else None
-    if pinned is not None and pinned.is_file():
+    if pinned is not None and paths.is_file(pinned):
         return pinned
     for snapshot in snapshots(repo):
         path = snapshot / file
-        if path.is_file() and (etag(path) == sha256 if sha256 else revision is None):
+        if paths.is_file(path) and (etag(path) == sha256 if sha256 else revision is None):
             return path
     return None if sha256 is None else _renamed(repo, sha256)
 
 
 def _renamed(repo: str, sha256: str) -> Path | None:
     """A file with that content under any name."""
-    if not (repo_folder(repo) / "blobs" / sha256).is_file():
+    if not paths.is_file(repo_folder(repo) / "blobs" / sha256):
         return None
     for snapshot in snapshots(repo):
         for file in cached_files(snapshot):
@@ -143,7 +143,7 @@ def cached_files(snapshot: Path) -> dict[str, int]:
     """GGUF files of a snapshot whose content is there, with their sizes in bytes."""
     found = {}
     for path in sorted(snapshot.rglob("*.gguf")):
-        if path.is_file():
+        if paths.is_file(path):
             found[path.relative_to(snapshot).as_posix()] = path.stat().st_size
     return found
 

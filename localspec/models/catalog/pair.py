@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core import drafter_registry
+from localspec.core.files import paths
 from localspec.models.catalog.hf_cache import find_file, in_snapshot
 from localspec.models.gguf.shards import shard_names
 
@@ -30,12 +31,12 @@ class LocalFile:
 
     def found(self) -> Path | None:
         """The file, if it exists."""
-        return self.path if self.path.is_file() else None
+        return self.path if paths.is_file(self.path) else None
 
     @property
     def size(self) -> int | None:
         """Bytes; None if it does not exist."""
-        return self.path.stat().st_size if self.path.is_file() else None
+        return self.path.stat().st_size if paths.is_file(self.path) else None
 
     @property
     def exact(self) -> bool:
@@ -68,8 +69,8 @@ class HubFile:
         if first is None:
             return ()
         top, file = in_snapshot(self.repo, first)
-        paths = tuple(top / name for name in shard_names(file))
-        return paths if all(path.is_file() for path in paths) else ()
+        found = tuple(top / name for name in shard_names(file))
+        return found if all(map(paths.is_file, found)) else ()
 
     def found(self) -> Path | None:
         """The file to open, if all shards are in the cache."""
@@ -78,8 +79,8 @@ class HubFile:
     @property
     def size(self) -> int | None:
         """Bytes of all shards, exact or approximate; None if unknown."""
-        if self.n_bytes is None and (paths := self.paths()):
-            return sum(path.stat().st_size for path in paths)
+        if self.n_bytes is None and (found := self.paths()):
+            return sum(path.stat().st_size for path in found)
         return self.n_bytes if self.n_bytes is not None else self.approx_bytes
 
     @property
