@@ -9,6 +9,7 @@ from fake_serving import World
 from waiting import turn, until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend import engine_times
 from localspec.serve.http.body_budget import Caller
@@ -246,6 +247,52 @@ async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_
     await until_so(lambda: not world.slot.loading, pause=turn)
     world.load_error = None
     assert (await world.client.post(CHAT, json=HI)).json()["model"] == "fake"
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("model", ["other", None])
+async def test_who_comes_in_the_instant_in_which_a_model_cannot_be_loaded_gets_its_own(
+    two_models, turns, model
+):
+    """A request for whichever model gets the one before; one for the other, which is tried again or
+    fails, never gets that.
+    """
+    world, used = two_models, []
+    world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
+
+    async def use(name):
+        async with world.slots.use(name and Options(model=name)) as engine:
+            used.append(engine.options.model)
+
+    first = asyncio.create_task(use("other"))
+    await until_so(lambda: len(world.engines) == 2, pause=turn)
+    world.loading.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    second = asyncio.create_task(use(model))
+    await until_so(first.done, pause=turn)
+    world.load_error = None
+    refused = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(refused[0], LocalspecError)
+    if isinstance(refused[1], LocalspecError):
+        assert model == "other"
+    else:
+        assert used == [model or "fake"]
+
+
+async def test_a_model_is_loaded_once_the_one_before_is_gone(two_models):
+    """Also where that is being unloaded already."""
+    world = two_models
+    world.closing = asyncio.Event()
+    await world.client.post("/api/generate", json={"model": "fake", "keep_alive": 0})
+    await until_so(lambda: world.engines[0].closed, pause=turn)
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    await until_so(lambda: world.slot.exchanging, pause=turn)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(world.engines) == 1
+    world.closing.set()
+    assert (await asked).json()["model"] == "other"
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "other.gguf", "../x.gguf", "user/repo:Q4"])
