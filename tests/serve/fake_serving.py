@@ -43,7 +43,7 @@ class FakeEngine:
     def __init__(self, options, on_death, world):
         self.options, self.on_death, self.world = options, on_death, world
         self.info = None
-        self.alive = False
+        self.alive = self.closed = False
         self._inboxes = {}
         self._tasks = set()
         self._next = 1
@@ -61,10 +61,13 @@ class FakeEngine:
         return self.info
 
     async def close(self):
-        self.alive = False
-        self.info = None
+        self.closed = True
         for inbox in self._inboxes.values():
             inbox.fail(EngineError("the engine was closed"))
+        if self.world.closing is not None:
+            await self.world.closing.wait()
+        self.alive = False
+        self.info = None
 
     def die(self, error=None):
         """End as the real client does when its process ends."""
@@ -179,6 +182,7 @@ class World:
         self.adapter_error: LocalspecError | None = None
         self.load_error: LocalspecError | None = None
         self.loading: asyncio.Event | None = None
+        self.closing: asyncio.Event | None = None
         self.hold: asyncio.Event | None = None
         self.hold_at = 2
         self.lines, self.notices, self.defects = [], [], []

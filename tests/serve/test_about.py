@@ -15,7 +15,7 @@ async def test_a_server_that_loads_is_alive_not_ready_and_not_asleep(world):
         assert (await world.client.get(path)).status_code == status
     assert (await world.client.get("/props")).json()["is_sleeping"] is True
     world.loading = asyncio.Event()
-    loading = asyncio.create_task(world.slot.load())
+    loading = asyncio.create_task(world.slots.load())
     while not world.slot.loading:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
     for path, status in (("/livez", 200), ("/readyz", 503), ("/health", 503)):
@@ -33,7 +33,7 @@ async def test_the_version_is_told(world):
 
 async def test_the_list_of_models_says_how_much_the_loaded_one_takes(make_world):
     world = await make_world(max_tokens=100)
-    await world.slot.load()
+    await world.slots.load()
     headers = {"anthropic-version": "2023-06-01"}
     model, *_ = (await world.client.get("/v1/models", headers=headers)).json()["data"]
     assert (model["max_input_tokens"], model["max_tokens"]) == (512, 100)
@@ -87,7 +87,7 @@ async def test_a_server_without_a_model_for_texts_says_what_to_load(world):
 
 
 async def test_models_are_listed_in_the_shape_of_the_api_that_the_client_speaks(world):
-    await world.slot.load()
+    await world.slots.load()
     headers = {"anthropic-version": "2023-06-01"}
     listed = (await world.client.get("/v1/models", headers=headers)).json()
     model, *others = listed.pop("data")

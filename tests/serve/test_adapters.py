@@ -214,7 +214,7 @@ async def test_what_is_not_there_or_belongs_to_the_start_is_not_unloaded(make_wo
 
 async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_world, tmp_path):
     world = await make_world(lora=LORA)
-    world.slot.adapters.append(tmp_path / "later.gguf")
+    world.slots.adapters.add(world.slots.first, tmp_path / "later.gguf")
     await chat(world)
     assert world.engines[-1].adapters == {tmp_path / "later.gguf"}
     world.adapter_error = UsageError("later.gguf is for qwen2 models")
@@ -232,7 +232,7 @@ async def test_an_adapter_is_loaded_whole_whoever_leaves_and_one_at_a_time(
 ):
     monkeypatch.setattr("localspec.serve.backend.adapters._require_adapter", lambda *_: None)
     world = await make_world(lora_folders=(tmp_path,))
-    await world.slot.load()
+    await world.slots.load()
     gate, begun = asyncio.Event(), []
 
     async def adapter(path, *, load):
@@ -256,3 +256,45 @@ async def test_an_adapter_is_loaded_whole_whoever_leaves_and_one_at_a_time(
     assert (await asked[2]).status_code == 200
     assert begun == ["a", "b"]  # nothing that had not begun is kept for clients that left
     assert [one.name for one in world.service.adapters.listed()] == ["a", "b"]
+
+
+@pytest.fixture
+def make_loaded(make_world, tmp_path, monkeypatch):
+    """Servers of several models, of which "fake" has the adapter "x", which a request loaded."""
+
+    async def make(**settings):
+        names = "localspec.serve.backend"
+        monkeypatch.setattr(f"{names}.adapters._require_adapter", lambda *_: None)
+        others = (("other", ""), ("third", ""))
+        monkeypatch.setattr(f"{names}.model_names._downloaded", lambda: others)
+        world = await make_world(lora_folders=(tmp_path,), **settings)
+        (tmp_path / "x").write_bytes(b"GGUF")
+        assert (await post(world, LOAD, {"lora_name": "x", "lora_path": "x"}))[0] == 200
+        return world
+
+    return make
+
+
+async def test_an_adapter_is_unloaded_whichever_model_is_loaded(make_loaded):
+    world = await make_loaded()
+    assert (await chat(world, model="other"))[0] == 200
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    assert len(world.engines) == 2  # nothing is loaded for it
+    assert (await chat(world, model="x"))[0] == 404
+    assert (await chat(world, model="fake"))[0] == 200
+    assert not world.engines[-1].adapters
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_engines_have_the_adapters_of_their_model_in_whichever_slot(
+    make_loaded, tmp_path, most
+):
+    world = await make_loaded(models=most)
+    for model in ("x", "other", "third", "fake", "other", "x"):
+        status, answer = await chat(world, model=model)
+        assert (status, answer["model"]) == (200, model)
+    for engine in world.engines:
+        fake = engine.options.model == "fake"
+        assert engine.adapters == ({tmp_path / "x"} if fake else set())
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    assert not any(engine.adapters for engine in world.engines if engine.alive)

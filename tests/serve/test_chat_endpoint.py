@@ -355,7 +355,7 @@ async def test_a_body_that_is_no_json_object_is_refused(world, body):
     ],
 )
 async def test_a_prompt_that_cannot_fit_does_not_reach_the_engine(world, messages):
-    await world.slot.load()
+    await world.slots.load()
     answer = await world.client.post(CHAT, json={"messages": messages})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"

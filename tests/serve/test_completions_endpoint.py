@@ -112,7 +112,7 @@ async def test_prompt_logprobs_come_in_vllms_shape(world):
 
 
 async def test_more_token_ids_than_the_context_holds_do_not_reach_the_engine(world):
-    await world.slot.load()
+    await world.slots.load()
     answer = await world.client.post(PATH, json={"prompt": [1] * 513})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"

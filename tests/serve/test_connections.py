@@ -40,7 +40,7 @@ async def make_listening():
 
         async def make(tls=None, **limits):
             world = World(port=0, limits=Limits(**limits), tls=tls)
-            await world.slot.load()
+            await world.slots.load()
             listening = bind(world.settings)
             server = listener(world.app, world.settings, grace=0)
             serving = asyncio.create_task(server.serve([listening]))

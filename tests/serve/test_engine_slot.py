@@ -9,6 +9,7 @@ from fake_serving import World
 from waiting import turn, until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend import engine_times
 from localspec.serve.http.body_budget import Caller
@@ -45,9 +46,24 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
     assert world.slot.restarts == 1
 
 
+async def test_what_is_started_for_a_request_in_the_instant_of_a_death_is_used(world):
+    """The engine is dead already, and nobody has been told of it yet."""
+    await world.slots.load()
+    first = world.engines[0]
+    first.alive = False
+    world.loading = asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI))
+    await until_so(lambda: len(world.engines) == 2, pause=turn)
+    first.die()
+    world.loading.set()
+    assert (await asked).status_code == 200
+    assert len(world.engines) == 2
+    assert world.slot.restarts == 1
+
+
 async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(world, monkeypatch):
     monkeypatch.setattr(engine_times, "_LONGEST", 1000.0)
-    await world.slot.load()
+    await world.slots.load()
     world.slot._pause.failures = 10  # the longest pause
     world.engines[0].die()
     await until_so(lambda: world.slot.loading, pause=turn)
@@ -99,7 +115,7 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
 
 async def test_requests_do_not_wait_long_for_an_engine_that_keeps_stopping(world, monkeypatch):
     monkeypatch.setattr(engine_times, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    await world.slot.load()
+    await world.slots.load()
     world.slot._pause.failures = 10  # the longest pause, half a minute
     world.engines[0].die()
     for body in (HI, HI | {"stream": True}):
@@ -130,7 +146,7 @@ async def test_replies_that_the_end_of_the_server_cuts_are_errors_and_not_whole(
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("body", [HI | {"n": 4}, {"prompt": ["a", "b", "c", "d"]}])
 async def test_no_choice_begins_once_the_server_stops(world, monkeypatch, at, body):
-    await world.slot.load()
+    await world.slots.load()
     begun, reply = [], world.engines[0].reply
 
     def cuts(request):
@@ -150,7 +166,7 @@ async def test_no_choice_begins_once_the_server_stops(world, monkeypatch, at, bo
 
 
 async def test_a_device_without_memory_is_used_with_less(world):
-    await world.slot.load()
+    await world.slots.load()
     world.engines[0].die(DeviceMemoryError("the GPU ran out of memory"))
     assert world.slot.options.smaller == 1
 
@@ -171,7 +187,7 @@ async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(w
 async def test_what_fails_when_the_server_starts_is_told_by_it_and_not_twice(world):
     world.load_error = EngineError("there is no place for the engine's log")
     with pytest.raises(EngineError, match="no place"):
-        await world.slot.load(reports=False)
+        await world.slots.load(reports=False)
     assert world.notices == []
 
 
@@ -211,7 +227,7 @@ async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
 ):
     world = await make_world()
     monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
-    await world.slot.load()
+    await world.slots.load()
     world.load_error = LocalspecError("too big")
     assert (await world.client.post(CHAT, json=HI | {"model": "other"})).status_code >= 500
     world.load_error = None
@@ -222,7 +238,7 @@ async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
 async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_world, monkeypatch):
     world = await make_world()
     monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
-    await world.slot.load()
+    await world.slots.load()
     world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
     await until_so(lambda: world.slot.loading, pause=turn)
@@ -231,6 +247,52 @@ async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_
     await until_so(lambda: not world.slot.loading, pause=turn)
     world.load_error = None
     assert (await world.client.post(CHAT, json=HI)).json()["model"] == "fake"
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("model", ["other", None])
+async def test_who_comes_in_the_instant_in_which_a_model_cannot_be_loaded_gets_its_own(
+    two_models, turns, model
+):
+    """A request for whichever model gets the one before; one for the other, which is tried again or
+    fails, never gets that.
+    """
+    world, used = two_models, []
+    world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
+
+    async def use(name):
+        async with world.slots.use(name and Options(model=name)) as engine:
+            used.append(engine.options.model)
+
+    first = asyncio.create_task(use("other"))
+    await until_so(lambda: len(world.engines) == 2, pause=turn)
+    world.loading.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    second = asyncio.create_task(use(model))
+    await until_so(first.done, pause=turn)
+    world.load_error = None
+    refused = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(refused[0], LocalspecError)
+    if isinstance(refused[1], LocalspecError):
+        assert model == "other"
+    else:
+        assert used == [model or "fake"]
+
+
+async def test_a_model_is_loaded_once_the_one_before_is_gone(two_models):
+    """Also where that is being unloaded already."""
+    world = two_models
+    world.closing = asyncio.Event()
+    await world.client.post("/api/generate", json={"model": "fake", "keep_alive": 0})
+    await until_so(lambda: world.engines[0].closed, pause=turn)
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    await until_so(lambda: world.slot.exchanging, pause=turn)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(world.engines) == 1
+    world.closing.set()
+    assert (await asked).json()["model"] == "other"
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "other.gguf", "../x.gguf", "user/repo:Q4"])
@@ -243,8 +305,8 @@ async def test_a_request_cannot_name_files_or_repositories(world, name):
 async def test_an_unused_model_is_unloaded_and_comes_back_on_request(make_world):
     world = await make_world(keep_loaded=0.0)
     await world.client.post(CHAT, json=HI)
-    await until_so(lambda: world.slot.info is None, pause=turn)
-    assert not world.engines[0].alive
+    await until_so(lambda: not world.engines[0].alive, pause=turn)
+    assert world.slot.info is None
     assert (await world.client.get("/health")).json() == {"status": "ok", "loaded": False}
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
     assert len(world.engines) == 2
@@ -254,7 +316,7 @@ async def test_nor_does_one_stay_that_is_started_again_for_nobody(make_world, mo
     """Its request leaves before there is an engine again."""
     monkeypatch.setattr(engine_times, "_FIRST", 0.0)
     world = await make_world(keep_loaded=0.0)
-    async with world.slot.use():
+    async with world.slots.use():
         world.engines[0].die()
     await until_so(lambda: world.slot.restarts and not world.slot.users, pause=turn)
     async with asyncio.timeout(5):
@@ -266,7 +328,7 @@ async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
     from localspec.serve.http.settings import Limits
 
     world = await make_world(limits=Limits(waiting=1))
-    await world.slot.load()
+    await world.slots.load()
     world.hold = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
     await until_so(lambda: world.service.running == 3, pause=turn)
@@ -285,7 +347,7 @@ async def test_one_client_that_fills_the_queue_leaves_a_place_to_others(make_wor
     first, other = ({"Authorization": f"Bearer {name * 20}"} for name in "ab")
     keys = ApiKeys(("a" * 20, "b" * 20))
     world = await make_world(limits=Limits(waiting=1), keys=keys)
-    await world.slot.load()
+    await world.slots.load()
     world.hold = asyncio.Event()
 
     def ask(who):
@@ -305,7 +367,7 @@ async def test_the_prompts_of_a_batch_count_for_the_queue(make_world):
     from localspec.serve.http.settings import Limits
 
     world = await make_world(limits=Limits(waiting=2))
-    await world.slot.load()
+    await world.slots.load()
     world.hold = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(2)]
     await until_so(lambda: world.service.running == 2, pause=turn)
@@ -319,7 +381,7 @@ async def test_the_prompts_of_a_batch_count_for_the_queue(make_world):
 @pytest.mark.parametrize(("work", "places"), [("examine", 2), ("tokenize", 4)])
 async def test_few_are_examined_or_split_at_a_time_whoever_leaves(make_world, work, places):
     world = await make_world()
-    await world.slot.load()
+    await world.slots.load()
     running, left, gate, done = [], [], asyncio.Event(), []
 
     async def answered(request, *_, **__):
@@ -371,7 +433,7 @@ async def test_a_prompt_that_is_repeated_is_split_in_such_a_place(make_world):
 async def test_closing_while_the_model_is_loaded_ends_the_loading():
     world = World()
     world.loading = asyncio.Event()
-    loading = asyncio.create_task(world.slot.load())
+    loading = asyncio.create_task(world.slots.load())
     await until_so(lambda: world.slot.loading, pause=turn)
     closing = asyncio.create_task(world.slot.close())
     await asyncio.sleep(0)
@@ -386,7 +448,7 @@ async def two_models(make_world, monkeypatch):
     """A server that has "fake" loaded and may load "other"."""
     world = await make_world()
     monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
-    await world.slot.load()
+    await world.slots.load()
     return world
 
 
@@ -474,7 +536,7 @@ async def test_a_reply_that_the_end_of_the_engine_cuts_is_not_promised_another_e
     world.hold = asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"stream": True}))
     await until_so(lambda: world.service.metrics.emitted, pause=turn)
-    await world.slot.close()
+    await world.slots.close()
     last = (await asked).text.rstrip().splitlines()[-1]
     assert '"server_stopping"' in last
 

@@ -17,9 +17,9 @@ HI = {"messages": [{"role": "user", "content": "Hi"}]}
 def make_models(make_world, monkeypatch):
     async def make(most):
         world = await make_world(models=most)
-        others = (("other", ""), ("third", ""))
+        others = [(name, "") for name in ("other", "third", "fourth", "fifth")]
         monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: others)
-        await world.slot.load()
+        await world.slots.load()
         return world
 
     return make
@@ -28,6 +28,17 @@ def make_models(make_world, monkeypatch):
 async def ask(world, name):
     answer = await world.client.post(CHAT, json=HI | {"model": name})
     return answer.json().get("model", answer.status_code)
+
+
+async def held(world, *names):
+    """An event that ends replies which have begun, and the requests for them."""
+    end = world.hold = asyncio.Event()
+    begun = world.service.metrics.emitted + 2 * len(names)
+    asked = [asyncio.create_task(ask(world, name)) for name in names]
+    await until_so(lambda: world.service.metrics.emitted == begun, pause=turn)
+    await turn(0)
+    world.hold = None
+    return end, asked
 
 
 def alive(world):
@@ -43,7 +54,7 @@ async def test_a_second_model_is_loaded_beside_the_first_and_both_answer(make_mo
     assert "loading other beside fake" in world.notices
     listed = (await world.client.get("/v1/models")).json()["data"]
     loaded = {entry["id"]: entry["localspec"]["loaded"] for entry in listed}
-    assert loaded == {"fake": True, "other": True, "third": False}
+    assert [name for name in loaded if loaded[name]] == ["fake", "other"]
     running = (await world.client.get("/api/ps")).json()["models"]
     assert [one["name"] for one in running] == ["fake:latest", "other:latest"]
 
@@ -127,6 +138,86 @@ async def test_requests_at_once_for_a_new_model_load_it_once(make_models):
     assert len(world.engines) == 2
 
 
+async def test_requests_at_once_for_a_new_model_push_out_one_other(make_models):
+    world = await make_models(2)
+    for name in ("other", "fake"):
+        assert await ask(world, name) == name
+    asked = [asyncio.create_task(ask(world, "third")) for _ in range(5)]
+    assert await asyncio.gather(*asked) == ["third"] * 5
+    assert alive(world) == ["fake", "third"]
+    assert len(world.engines) == 3
+
+
+async def test_those_that_come_while_a_model_waits_for_its_place_wait_for_the_same(make_models):
+    world = await make_models(2)
+    assert await ask(world, "other") == "other"
+    end, long = await held(world, "other", "fake")
+    asked = []
+    for _ in range(3):
+        asked.append(asyncio.create_task(ask(world, "third")))
+        await until_so(lambda: world.service.running == 2 + len(asked), pause=turn)
+    end.set()
+    assert await asyncio.gather(*long, *asked) == ["other", "fake", *["third"] * 3]
+    assert len(world.engines) == 3
+
+
+async def test_an_empty_slot_is_given_to_one_model_only(make_models):
+    """The other one takes the place of a model that nobody uses."""
+    world = await make_models(2)
+    assert await ask(world, "other") == "other"
+    await world.client.post("/api/generate", json={"model": "other", "keep_alive": 0})
+    await until_so(lambda: alive(world) == ["fake"], pause=turn)
+    asked = [asyncio.create_task(ask(world, name)) for name in ("third", "fourth")]
+    assert await asyncio.gather(*asked) == ["third", "fourth"]
+    assert alive(world) == ["third", "fourth"]
+    assert len(world.engines) == 4
+
+
+async def test_two_models_at_once_take_the_places_of_two(make_models):
+    world = await make_models(2)
+    asked = [asyncio.create_task(ask(world, name)) for name in ("other", "third")]
+    assert await asyncio.gather(*asked) == ["other", "third"]
+    assert alive(world) == ["other", "third"]
+    assert len(world.engines) == 3
+
+
+async def test_a_model_that_answers_stays_where_another_one_is_idle(make_models):
+    world = await make_models(2)
+    assert await ask(world, "other") == "other"
+    end, (long,) = await held(world, "fake")
+    assert await ask(world, "other") == "other"  # "fake" was asked for longer ago
+    assert await ask(world, "third") == "third"
+    assert alive(world) == ["fake", "third"]
+    end.set()
+    assert await long == "fake"
+
+
+async def test_the_answer_names_the_model_that_gave_it(make_models):
+    """Also where the request named none, and another model was asked for meanwhile."""
+    world = await make_models(2)
+    world.engines[0].die()
+    world.slot._pause.end()
+    world.loading = asyncio.Event()
+    asked = [asyncio.create_task(ask(world, name)) for name in (None, "other")]
+    await until_so(lambda: len(world.engines) == 3, pause=turn)
+    world.loading.set()
+    assert await asyncio.gather(*asked) == ["fake", "other"]
+
+
+async def test_a_model_too_large_for_one_place_takes_another_one_too(make_models, monkeypatch):
+    world, opened = await make_models(2), FakeEngine.open
+    assert await ask(world, "other") == "other"
+
+    async def tight(engine):
+        if engine.options.model == "third" and any(one.alive for one in world.engines):
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    assert await ask(world, "third") == "third"
+    assert alive(world) == ["third"]
+
+
 async def test_keep_alive_unloads_the_model_that_it_names(make_models):
     world = await make_models(2)
     await ask(world, "other")
@@ -148,7 +239,7 @@ async def test_a_model_in_use_stays_as_long_as_loading_it_took(make_models):
         assert await ask(world, "fake") == "fake"
     assert alive(world) == ["fake"]
     slot._stay = 0.0
-    slot._advance()
+    world.slots._advance()
     assert await asked == "other"
 
 

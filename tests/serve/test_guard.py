@@ -52,7 +52,7 @@ async def test_a_host_header_must_name_this_machine(world, host, status):
 @pytest.mark.parametrize("path", ["/health", "/v1/health", "/livez", "/readyz"])
 async def test_probes_need_neither_a_name_of_ours_nor_a_key(make_world, path):
     world = await make_world(keys=ApiKeys((KEY,)))
-    await world.slot.load()
+    await world.slots.load()
     answer = await world.client.get(path, headers={"host": "service.namespace.svc:8080"})
     assert answer.json() == {"status": "ok"}
     page = await world.client.get(path, headers={"origin": "https://evil.example"})

@@ -197,7 +197,7 @@ def test_what_a_request_consists_of_is_counted(monkeypatch):
 
 
 async def test_so_are_tokens_against_the_context_or_what_is_split(world):
-    await world.slot.load()
+    await world.slots.load()
     for path, body, said in (
         ("/localspec/examine", {"request": {"prompt": "Hi"}, "tokens": [5] * 513}, "at most 512"),
         (
@@ -305,7 +305,7 @@ async def test_of_many_choices_one_is_checked_and_others_are_served_between_them
     monkeypatch.setattr(
         ReplyRequest, "size", property(lambda one: measured.append(one) or sizes.fget(one))
     )
-    await world.slot.load()
+    await world.slots.load()
     reply = world.engines[0].reply
     monkeypatch.setattr(world.engines[0], "reply", lambda r: begun.append(turns[0]) or reply(r))
     other = asyncio.create_task(other_client())

@@ -277,6 +277,57 @@ async def test_keep_alive_holds_until_another_request_says_otherwise(make_world)
     assert 890 < world.slot.kept <= 900
 
 
+@pytest.fixture
+def make_models(make_world, monkeypatch):
+    """Servers that have "fake" loaded and may load "other" in its place."""
+
+    async def make(**settings):
+        world = await make_world(**settings)
+        monkeypatch.setattr(
+            "localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),)
+        )
+        await world.slots.load()
+        return world
+
+    return make
+
+
+@pytest.mark.parametrize("prompt", [{"prompt": "Hi"}, {}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_keep_alive_is_of_the_model_that_its_request_exchanges(make_models, prompt, stream):
+    world = await make_models()
+    asked = {"model": "other", "stream": stream} | prompt
+    for given, least, most in (("5m", 290, 300), (60, 50, 60)):
+        assert (await world.client.post(GENERATE, json=asked | {"keep_alive": given})).is_success
+        assert least < world.slot.kept <= most
+        assert world.slot.options.model == "other"
+        assert (await world.client.post(GENERATE, json={"model": "fake"})).is_success
+        assert world.slot.kept is None
+    if prompt:
+        await world.client.post(GENERATE, json=asked | {"keep_alive": 0})
+        await until_so(lambda: not any(engine.alive for engine in world.engines))
+
+
+@pytest.mark.parametrize(("usual", "given"), [(60.0, -1), (None, 1000), (60.0, 1000)])
+async def test_keep_alive_ends_with_its_model(make_models, usual, given):
+    """The next one stays as long as the server was started with; so does it, loaded again."""
+    world = await make_models(keep_loaded=usual)
+    await world.client.post(CHAT, json=HI | {"keep_alive": given})
+    assert world.slot.kept is None if given < 0 else world.slot.kept > 900
+    for name in ("other", "fake"):
+        answer = await world.client.post("/v1/chat/completions", json=HI | {"model": name})
+        assert answer.json()["model"] == name
+        assert world.slot.kept is None if usual is None else 0 < world.slot.kept <= usual
+
+
+async def test_keep_alive_of_a_model_that_is_not_loaded_has_no_effect(world):
+    for _ in range(2):
+        unloaded = await world.client.post(CHAT, json={"model": "fake", "keep_alive": 0})
+        assert unloaded.json()["done_reason"] == "unload"
+        assert world.slot.kept is None
+    assert not world.engines
+
+
 async def test_the_version_is_that_of_the_interface_and_ours(world):
     found = (await world.client.get("/api/version")).json()
     assert found["version"].count(".") == 2

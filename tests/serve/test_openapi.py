@@ -176,7 +176,7 @@ BEYOND_SCHEMAS = (
 async def test_what_the_description_allows_is_answered_and_what_it_forbids_refused(
     world, described, path
 ):
-    await world.slot.load()
+    await world.slots.load()
     chance = random.Random(path)
     for _ in range(120):
         body = neighbour(EXAMPLES[path], chance) | {"model": None}
@@ -213,7 +213,7 @@ VALUES = (-1, 0, 1.0, 2, 1.5, "", "x", True, [], ["a"], [[1]], {}, {"a": 1})
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 async def test_description_and_server_agree_on_every_field(world, described, path):
-    await world.slot.load()
+    await world.slots.load()
     found, judges = described
     for name in fields(found, judges[path].schema):
         for value in VALUES:

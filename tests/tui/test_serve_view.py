@@ -18,7 +18,7 @@ def shown(view, name):
 async def test_it_shows_the_address_running_requests_figures_and_the_log():
     world, log, stopped = World(), ServeLog(), []
     world.hold = asyncio.Event()
-    await world.slot.load()
+    await world.slots.load()
     view = ServeView(log, lambda: stopped.append(True))
     async with view.run_test(size=(80, 24)) as pilot:
         assert "loading" in shown(view, "head")

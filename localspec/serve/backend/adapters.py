@@ -154,10 +154,9 @@ class ServedAdapters:
             target = Path(engine.info.target)
             await asyncio.to_thread(_require_adapter, file, target)
             await engine.adapter(file, load=True)
-        slot = self._slot.slot_of(options)
-        if known is None and slot is not None:
-            self._add(name, file, 0.0, options)
-            slot.adapters.append(file)
+            if known is None:
+                self._add(name, file, 0.0, options)
+                self._slot.adapters.add(options, file)
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no running
@@ -171,14 +170,13 @@ class ServedAdapters:
         if known is None:
             said = f"the adapter {name[:80]!r} cannot be found"
             raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-        slot = self._slot.slot_of(known.options)
-        if slot is None or known.path not in slot.adapters:
+        if known.path not in self._slot.adapters.of(known.options):
             said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
             raise bad_request(said, "lora_name")
         del self._known[known.id]
-        slot.adapters.remove(known.path)
-        if slot.info is not None:
-            async with slot.use(known.options) as engine:
+        self._slot.adapters.remove(known.options, known.path)
+        if self._slot.info_of(known.options) is not None:
+            async with self._slot.use(known.options) as engine:
                 await engine.adapter(known.path, load=False)
 
     def _allowed(self, path: str) -> Path:

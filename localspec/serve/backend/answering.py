@@ -26,8 +26,10 @@ from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
 from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.http.errors import ApiError, bad_request, of_engine, stopping, too_long
 from localspec.serve.replies.answer_fields import held_size
@@ -86,12 +88,14 @@ class Answering:
         record: RequestRecord,
         options: Options | None,
         requests: Sequence[ReplyRequest],
+        keep: KeepAlive | None,
     ) -> None:
         """Use `Service.answer`."""
         self._server = server
         self.record = record
         self._options = options
         self._requests = tuple(requests)
+        self._keep = keep
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -121,7 +125,8 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            self.record.model = self.record.adapter or self._server.models.called(self._options)
+            used = self._options or self._server.slot.options_of(self._engine)
+            self.record.model = self.record.adapter or public_name(used.model)
             # The prompts of several choices are the same: the first one reads it for all.
             await self._submit_to(1 if self._alike() else self.size)
         except BaseException as error:
@@ -222,7 +227,7 @@ class Answering:
 
     async def _entered(self) -> OwnEngine:
         """The engine, once it is this request's turn."""
-        using = self._server.slot.use(self._options)
+        using = self._server.slot.use(self._options, self._keep)
         self._entering = task = asyncio.current_task()
         try:
             return await self._stack.enter_async_context(using)

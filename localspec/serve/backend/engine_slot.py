@@ -1,9 +1,5 @@
-"""The engine of the server: loaded when it is needed, started again after it died, exchanged for
-that of another model when a request names one.
-
-One engine at a time: two models rarely fit into the memory of the machines that this runs on.
-While one waits for another model, later ones wait too, so that it gets its turn; all that wait for
-the same model come in with it, so that requests in turns do not cost a load each.
+"""A place for an engine: loaded when it is needed, started again after it died, exchanged for that
+of another model, whose memory is free by then. `EngineSlots` says who uses it, and when.
 """
 
 from __future__ import annotations
@@ -11,9 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
 
 from localspec.core.errors import (
     DeviceMemoryError,
@@ -26,9 +21,8 @@ from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_times import RestartPause, UnloadTimer
-from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
-from localspec.serve.backend.waiting_list import WaitingList
+from localspec.serve.backend.requested_adapters import RequestedAdapters
 from localspec.serve.http.errors import NotLoadedError, PausedError
 
 _PATIENCE = 3.0
@@ -48,21 +42,26 @@ class EngineSlot:
         options: Options,
         factory: EngineFactory,
         reporter: Reporter,
+        adapters: RequestedAdapters,
         *,
         keep_loaded: float | None = None,
     ) -> None:
         """``keep_loaded``: seconds without a request until the engine is ended; None keeps it."""
         self.options = options
-        """Options of the model that is loaded, or that would be."""
-        self._before: Options | None = None
-        """Options to return to where the model that is being loaded cannot be."""
+        """Options of the model that is loaded, or that would be: of the new one as soon as a model
+        is exchanged.
+        """
+        self.before: Options | None = None
+        """Options of the model in whose place another one is being loaded, and which comes back
+        where that cannot be; None while none is exchanged.
+        """
         self._factory = factory
         self._reporter = reporter
+        self._adapters = adapters
         self._engine: OwnEngine | None = None
         self._opening: asyncio.Task[OwnEngine] | None = None
-        self._waiting = WaitingList()
         self._changing: asyncio.Task[None] | None = None
-        """Exchanges or unloads the engine; no request gets it meanwhile."""
+        """Exchanges or unloads the engine; those who use it wait for the end of that."""
         self.users = 0
         """Requests whose turn it is: they use the engine, or wait until it is loaded."""
         self._unload = UnloadTimer(keep_loaded)
@@ -73,14 +72,11 @@ class EngineSlot:
         self._pause = RestartPause()
         self.error: LocalspecError | None = None
         """Why the last attempt to load failed; None since one succeeded."""
-        self._reports = True
+        self.reports = True
         """Whether an attempt to load that fails is reported."""
         self._opened_at = self._left_at = 0.0
         self._stay = 0.0
         """Seconds that the loaded model stays while it is in use: as many as loading it took."""
-        self._look: asyncio.TimerHandle | None = None
-        self.adapters: list[Path] = []
-        """Adapters that requests loaded: every further engine loads them too."""
         self.restarts = 0
         """How often an engine that had died was started again."""
 
@@ -97,73 +93,99 @@ class EngineSlot:
     @property
     def loading(self) -> bool:
         """Whether a model is being loaded."""
-        return self._opening is not None
+        return self._opening is not None or self.exchanging
 
-    @contextlib.asynccontextmanager
-    async def use(self, options: Options | None = None) -> AsyncIterator[OwnEngine]:
-        """The engine of a model, loaded if it is not; it stays while the block runs.
+    @property
+    def exchanging(self) -> bool:
+        """Whether that is in place of another one."""
+        return self.before is not None
 
-        ``options`` None means whatever model is loaded, else the first one.
+    @property
+    def empty(self) -> bool:
+        """Whether no model is loaded, nor wanted by anybody."""
+        return self.info is None and not self.loading and not self.users
+
+    @property
+    def stays(self) -> float:
+        """Seconds that the loaded model stays yet although another one is waited for: requests in
+        turns would cost a load each.
+        """
+        if self.info is None:
+            return 0.0
+        now = time.monotonic()
+        used = self._left_at + _IN_USE if not self.users else now + _IN_USE
+        return min(self._opened_at + self._stay, used) - now
+
+    def holds(self, engine: OwnEngine) -> bool:
+        """Whether that is the engine here."""
+        return self._engine is engine
+
+    def enter(self) -> None:
+        """It is the turn of a request, which calls `leave` when it needs the engine no more."""
+        self.users += 1
+        self._unload.stop()
+
+    def leave(self) -> None:
+        """A request that had entered needs the engine no more."""
+        self.users -= 1
+        self._left_at = time.monotonic()
+        self._plan_unload()
+
+    async def ready(self) -> OwnEngine:
+        """The engine, for who has entered; loaded if it is not.
 
         Raises:
             LocalspecError: it cannot be loaded: NotLoadedError, unless the memory is too small or
                 the engine stopped; PausedError where it keeps stopping.
         """
         try:
-            await self._enter(options)
-            try:
-                engine = await self._ready()
-            except BaseException:
-                self._leave()
-                raise
+            if self._changing is not None:
+                await asyncio.shield(self._changing)
+            engine = self._engine
+            if engine is not None and engine.alive and engine.info is not None:
+                return engine
+            if self._pause.left > _PATIENCE and self.error is None:
+                raise PausedError(self._pause.left)
+            # The attempt outlives the request that started it: others wait for the same one.
+            return await asyncio.shield(self._attempt())
         except (EngineError, Interrupted, OutOfMemoryError):
             raise
         except LocalspecError as error:
             raise NotLoadedError(error) from error
-        try:
-            yield engine
-        finally:
-            self._leave()
 
-    async def load(self, *, reports: bool = True) -> ModelInfo:
-        """Load the model now. A failure is raised, and reported besides if ``reports``.
-
-        Raises:
-            LocalspecError: it cannot be loaded.
-        """
-        self._reports = reports
-        try:
-            async with self.use() as engine:
-                assert engine.info is not None
-                return engine.info
-        except NotLoadedError as error:
-            raise error.reason from None
-        finally:
-            self._reports = True
+    def exchange(self, options: Options) -> asyncio.Task[None]:
+        """Load another model; where it cannot be, the one before stays. Nobody uses that one."""
+        self.before, self.options = self.options, options
+        self._unload.reset()
+        return self._change(self._exchange(self._taken(), self._changing))
 
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
         self._stopping.set()
         self._unload.stop()
-        if self._look is not None:
-            self._look.cancel()
-        await self._end()
+        await self._end(self._taken())
         if self._changing is not None:
             await asyncio.wait({self._changing})
 
     def keep(self, seconds: float | None) -> None:
-        """How long the idle engine stays, as a request asks for it: see `UnloadTimer.keep`."""
-        self._unload.keep(seconds)
-        self._plan_unload()
+        """How long the idle engine stays, as a request asks for it: see `UnloadTimer.keep`. Of a
+        model that is not loaded it has no effect.
+        """
+        if not self.empty:
+            self._unload.keep(seconds)
+            self._plan_unload()
 
     @property
     def kept(self) -> float | None:
         """Seconds until the idle engine is unloaded, if no request comes; None: it stays."""
         return self._unload.left
 
-    def died(self, error: EngineError) -> None:
-        """The engine died: start it again, with less where its device ran out of memory."""
-        if self.closed:
+    # -- inside --------------------------------------------------------------------------------
+
+    def _died(self, engine: OwnEngine, error: EngineError) -> None:
+        """An engine died: start it again, with less where its device ran out of memory."""
+        held = self._engine is engine
+        if self.closed or (self.exchanging and not held):
             return
         self._reporter.notice(f"{error}; starting it again")
         if isinstance(error, DeviceMemoryError):
@@ -173,134 +195,73 @@ class EngineSlot:
         else:
             self._pause.forget()
         self.restarts += 1
-        self._engine = None
-        self._restarting = asyncio.create_task(self._restart(), name="restarting the engine")
+        if held:  # else a request has found it dead before, and another one is being started
+            self._engine = None
+            self._restarting = asyncio.create_task(self._restart(), name="restarting the engine")
 
-    # -- inside --------------------------------------------------------------------------------
-
-    async def _enter(self, options: Options | None) -> None:
-        """Wait for the turn of a request."""
-        one = self._waiting.join(options)
-        self._advance()
-        try:
-            await one.turn
-        except BaseException:
-            if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
-                self._leave()  # the turn came, and the request is cancelled
-            self._waiting.leave(one)
-            self._advance()
-            raise
-        self._unload.stop()
-
-    def _leave(self) -> None:
-        """A request needs the engine no more."""
-        self.users -= 1
-        self._left_at = time.monotonic()
-        self._advance()
-        self._plan_unload()
-
-    def _advance(self) -> None:
-        """Let in those whose turn it is, or begin to load the model that the first one needs."""
-        if self._changing is not None:
-            return
-        self.users += self._waiting.admit_first(self.options)
-        if not self._waiting:
-            return
-        stays = self._stays()
-        if stays > 0:  # requests in turns would cost a load each
-            self.users += self._waiting.admit_all(self.options)
-            if self._look is not None:
-                self._look.cancel()
-            self._look = asyncio.get_running_loop().call_later(stays, self._advance)
-        elif not self.users:
-            options = self._waiting.first.options
-            assert options is not None
-            self._change(self._exchange(options))
-
-    def _stays(self) -> float:
-        """Seconds that the loaded model stays yet although another one is waited for."""
-        if self.info is None:
-            return 0.0
-        now = time.monotonic()
-        used = self._left_at + _IN_USE if not self.users else now + _IN_USE
-        return min(self._opened_at + self._stay, used) - now
-
-    def _change(self, work: Coroutine[None, None, None]) -> None:
+    def _change(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self._changing = asyncio.create_task(work, name="changing the engine")
         self._changing.add_done_callback(self._changed)
+        return self._changing
 
-    def _changed(self, _: asyncio.Task[None]) -> None:
+    def _changed(self, task: asyncio.Task[None]) -> None:
+        if self._changing is not task:  # an exchange has begun after it
+            return
         self._changing = None
-        self._advance()
+        if self.before is not None:
+            # Raised by those who wait; the model before comes back whether there are any or not.
+            if task.cancelled() or task.exception() is not None:
+                self.options, self.error = self.before, None
+                self._pause.end()
+            self.before = None
         self._plan_unload()
 
-    async def _ready(self) -> OwnEngine:
-        engine = self._engine
-        if engine is not None and engine.alive and engine.info is not None:
-            return engine
-        if self._pause.left > _PATIENCE and self.error is None:
-            raise PausedError(self._pause.left)
-        # The attempt outlives the request that started it: others wait for the same one.
-        return await asyncio.shield(self._attempt())
-
-    async def _exchange(self, options: Options) -> None:
-        """Load another model for all that wait for it; where it cannot be, the one before stays."""
-        n, before = self._waiting.count(options), public_name(self.options.model)
-        self._reporter.notice(
-            f"loading {public_name(options.model)} in place of {before}: "
-            f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
-        )
-        await self._end()
-        self._before, self.options = self.options, options
+    async def _exchange(self, engine: OwnEngine | None, earlier: asyncio.Task[None] | None) -> None:
+        """End the engine of the model before, once an ``earlier`` change is over, and load."""
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        await self._end(engine)
         self._pause.end()
-        try:
-            await asyncio.shield(self._attempt())
-        except Exception as error:  # noqa: BLE001 - raised by those who wait
-            self._waiting.refuse(options, error)
-        else:
-            self.users += self._waiting.admit_all(options)
+        await asyncio.shield(self._attempt())
 
     def _attempt(self) -> asyncio.Task[OwnEngine]:
         """The running attempt to load, or a new one."""
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open(), name="loading the engine")
+            self._opening = asyncio.create_task(self._open(self.options), name="loading the engine")
             self._opening.add_done_callback(self._attempted)
         return self._opening
 
     def _attempted(self, task: asyncio.Task[OwnEngine]) -> None:
         self._opening = None
         error = None if task.cancelled() else task.exception()  # raised by those who wait
-        if isinstance(error, EngineError) and self._reports and not self.closed:
+        if isinstance(error, EngineError) and self.reports and not self.closed:
             self._reporter.notice(f"the engine cannot be started: {error}")
         self._plan_unload()  # those who asked for it may have left while there was no engine
 
-    async def _open(self) -> OwnEngine:
-        if self._stopping.is_set():
-            raise EngineError("the server is stopping")
+    async def _open(self, options: Options) -> OwnEngine:
         pause = self._pause.left
         if pause > 0 and self.error is not None:
             raise self.error
+        if self._stopping.is_set():
+            raise EngineError("the server is stopping")
         if pause > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), pause)
                 if self._stopping.is_set():
                     raise EngineError("the server is stopping")
                 raise Interrupted("this model is not needed any more")
-        engine = self._factory.engine(self.options, self.died)
+        engine: OwnEngine = self._factory.engine(options, lambda error: self._died(engine, error))
         self._engine = engine
         begun = time.monotonic()
         try:
             await engine.open()
-            await self._load_adapters(engine)
+            await self._load_adapters(engine, options)
         except LocalspecError as error:
             self._engine = None
-            if self._before is not None:  # whether requests still wait for the other model or not
-                self.options, self._before = self._before, None
-            elif not isinstance(error, Interrupted):
+            if not isinstance(error, Interrupted):
                 self.error = error
                 self._pause.extend()
             raise
-        self._before = None
         if self._engine is not engine:  # ended while its process was not there yet
             await engine.close()
             raise Interrupted("the engine was ended while it was loaded")
@@ -308,13 +269,13 @@ class EngineSlot:
         self._stay = min(self._opened_at - begun, _LONGEST_STAY)
         return engine
 
-    async def _load_adapters(self, engine: OwnEngine) -> None:
+    async def _load_adapters(self, engine: OwnEngine, options: Options) -> None:
         """Load what requests had loaded; what this model cannot use is refused to them later.
 
         Raises:
             EngineError: the engine stopped.
         """
-        for path in [*self.adapters]:
+        for path in self._adapters.of(options):
             try:
                 await engine.adapter(path, load=True)
             except EngineError:
@@ -322,9 +283,15 @@ class EngineSlot:
             except LocalspecError as error:
                 self._reporter.notice(f"the adapter {path.name} is not loaded again: {error}")
 
-    async def _end(self) -> None:
-        """End the engine, also one that is being loaded or about to be started again."""
-        await self._close_engine()
+    def _taken(self) -> OwnEngine | None:
+        """The engine, which is held no more."""
+        engine, self._engine = self._engine, None
+        return engine
+
+    async def _end(self, engine: OwnEngine | None) -> None:
+        """End an engine that was taken, and one that is being loaded or about to be started."""
+        if engine is not None:
+            await engine.close()
         if self._opening is not None:
             self._ending.set()
             try:
@@ -332,12 +299,9 @@ class EngineSlot:
                     await asyncio.shield(self._opening)
             finally:
                 self._ending.clear()
-            await self._close_engine()  # it may have been loaded all the same
-
-    async def _close_engine(self) -> None:
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
+            engine = self._taken()  # it may have been loaded all the same
+            if engine is not None:
+                await engine.close()
 
     async def _restart(self) -> None:
         try:
@@ -352,4 +316,4 @@ class EngineSlot:
 
     def _unload_now(self) -> None:
         if self._changing is None and not self.users:
-            self._change(self._end())
+            self._change(self._end(self._taken()))

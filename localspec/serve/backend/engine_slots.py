@@ -1,30 +1,38 @@
 """Models side by side: a slot for each, as long as the memory has room.
 
 A model that has no slot gets a new one where there may be another and it fits beside those that are
-loaded; else it is loaded in place of the one that was asked for longest ago. Engines compute with
-the same processors: replies of two models at the same time slow each other.
+loaded; else it is loaded in place of another one. Engines compute with the same processors: replies
+of two models at the same time slow each other.
+
+`EngineSlots._advance` alone decides which slot a request gets, and when. While one waits for a
+model that has none, later ones for the model that is to leave wait too, so that it gets its turn;
+all that wait for the same model come in with it, so that requests in turns do not cost a load each.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.requested_adapters import RequestedAdapters
+from localspec.serve.backend.waiting_list import Waiting, WaitingList
+from localspec.serve.http.errors import NotLoadedError
 
 Fits = Callable[[Options], Awaitable[bool]]
 """Says whether the model of some options fits into the memory beside all that is loaded now."""
 
 
 class EngineSlots:
-    """The slots of a server. What is said of *the* model is said of the one asked for last."""
+    """The slots of a server. What is said of *the* model is said of the one used last."""
 
     def __init__(
         self,
@@ -43,17 +51,27 @@ class EngineSlots:
         """Options of the model that the server was started with."""
         self._factory, self._reporter = factory, reporter
         self._fits, self._most, self._keep_loaded = fits, most, keep_loaded
+        self.adapters = RequestedAdapters()
         self._slots = [self._made(options)]
-        """In the order in which they were asked for, the last one last."""
-        self._instead: WeakKeyDictionary[EngineSlot, EngineSlot] = WeakKeyDictionary()
-        """By slots that were removed, as long as requests know them, those for their models."""
+        """In the order in which requests were let in, the last one last; of different models."""
+        self._waiting = WaitingList()
+        self._look: asyncio.TimerHandle | None = None
+        """Looks again who may come in, once a model need not stay any more."""
+        self.closed = False
+        """Whether engines are no longer started."""
 
     def _made(self, options: Options) -> EngineSlot:
-        return EngineSlot(options, self._factory, self._reporter, keep_loaded=self._keep_loaded)
+        return EngineSlot(
+            options,
+            self._factory,
+            self._reporter,
+            self.adapters,
+            keep_loaded=self._keep_loaded,
+        )
 
     @property
     def present(self) -> EngineSlot:
-        """The slot of the model that was asked for last."""
+        """The slot of the model that was used last."""
         return self._slots[-1]
 
     @property
@@ -78,7 +96,9 @@ class EngineSlots:
         return self.present.info
 
     def slot_of(self, options: Options | None) -> EngineSlot | None:
-        """The slot of a model, None meaning the present one; None where it has none."""
+        """The slot that holds a model or loads it, None meaning the present one; None where there
+        is none.
+        """
         if options is None:
             return self.present
         return next((s for s in self._slots if s.options.model == options.model), None)
@@ -87,11 +107,6 @@ class EngineSlots:
         """The pair of some options, None meaning the present model; None while it is not loaded."""
         slot = self.slot_of(options)
         return slot.info if slot is not None else None
-
-    @property
-    def closed(self) -> bool:
-        """Whether engines are no longer started."""
-        return self.present.closed
 
     @property
     def loading(self) -> bool:
@@ -108,72 +123,194 @@ class EngineSlots:
         """How often engines that had died were started again."""
         return sum(slot.restarts for slot in self._slots)
 
+    def options_of(self, engine: OwnEngine) -> Options:
+        """Options of the model of an engine in use; the present one's if it has just died."""
+        return next((s.options for s in self._slots if s.holds(engine)), self.options)
+
     @contextlib.asynccontextmanager
-    async def use(self, options: Options | None = None) -> AsyncIterator[OwnEngine]:
-        """See `EngineSlot.use`."""
-        slot = self.slot_of(options) or await self._place_for(options)
-        self._asked(slot)
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                engine = await stack.enter_async_context(slot.use(options))
-            except LocalspecError as error:
-                if not await self._remove_failed(slot):
-                    raise
-                if not isinstance(error, OutOfMemoryError):
-                    raise
-                # It did not fit beside the others after all: it takes the place of one.
-                slot = self._in_place_of(slot)
-                self._asked(slot)
-                engine = await stack.enter_async_context(slot.use(options))
+    async def use(
+        self, options: Options | None = None, keep: KeepAlive | None = None
+    ) -> AsyncIterator[OwnEngine]:
+        """The engine of a model, loaded if it is not; it stays while the block runs, and then as
+        long as ``keep`` says. ``options`` None means whatever model is loaded, else the first one.
+
+        Raises:
+            LocalspecError: as `EngineSlot.ready`.
+        """
+        await self._make_beside(options)
+        slot, engine = await self._ready(options)
+        try:
+            if keep is not None:
+                slot.keep(keep.seconds)
             yield engine
+        finally:
+            self._leave(slot)
 
     async def load(self, *, reports: bool = True) -> ModelInfo:
-        """See `EngineSlot.load`, of the present model."""
-        return await self.present.load(reports=reports)
+        """Load the present model now. A failure is raised, and reported besides if ``reports``.
+
+        Raises:
+            LocalspecError: it cannot be loaded.
+        """
+        slot = self.present
+        slot.reports = reports
+        try:
+            async with self.use() as engine:
+                assert engine.info is not None
+                return engine.info
+        except NotLoadedError as error:
+            raise error.reason from None
+        finally:
+            slot.reports = True
+
+    def keep(self, options: Options | None, keep: KeepAlive) -> None:
+        """How long a model stays that a request names without using it."""
+        slot = self.slot_of(options)
+        if slot is not None:
+            slot.keep(keep.seconds)
 
     async def close(self) -> None:
         """End all engines."""
+        self.closed = True
         for slot in [*self._slots]:
             await slot.close()
+        self._advance()  # those that wait hear of it
 
-    async def _place_for(self, options: Options | None) -> EngineSlot:
-        """The slot for a model that has none."""
-        assert options is not None  # the present model has one
-        if len(self._slots) < self._most and await self._fits(options):
-            known = self.slot_of(options)  # others may have come while the room was measured
-            if known is not None:
-                return known
-            if len(self._slots) < self._most:
-                others = " and ".join(public_name(one.model) for one in self.every)
-                self._reporter.notice(f"loading {public_name(options.model)} beside {others}")
-                self._slots.append(self._made(options))
-                return self.present
-        return self.slot_of(options) or self._longest_ago()
+    # -- inside --------------------------------------------------------------------------------
 
-    def _longest_ago(self) -> EngineSlot:
-        """The slot for another model: an empty one, else the one that was asked for longest ago."""
-        empty = (slot for slot in self._slots if slot.info is None and not slot.loading)
-        return next(empty, self._slots[0])
+    async def _make_beside(self, options: Options | None) -> None:
+        """A new slot for a model that has none, where there may be one and it fits."""
+        if options is None or not self._may_add(options) or not await self._fits(options):
+            return
+        if self._may_add(options):  # others may have come while the room was measured
+            others = " and ".join(public_name(one.model) for one in self.every)
+            self._reporter.notice(f"loading {public_name(options.model)} beside {others}")
+            self._slots.append(self._made(options))
 
-    def _asked(self, slot: EngineSlot) -> None:
+    def _may_add(self, options: Options) -> bool:
+        """Whether there may be a slot more, for a model that none has."""
+        known = self.slot_of(options) is not None or self._leaves(options)
+        return not known and len(self._slots) < self._most and not self.closed
+
+    def _leaves(self, options: Options) -> bool:
+        """Whether another model is being loaded in place of that one, which may come back."""
+        before = [slot.before for slot in self._slots]
+        return any(one is not None and one.model == options.model for one in before)
+
+    async def _ready(self, options: Options | None) -> tuple[EngineSlot, OwnEngine]:
+        """The slot of a request, and its engine."""
+        slot = await self._turn(options)
+        try:
+            return slot, await self._engine(slot, options)
+        except OutOfMemoryError:
+            if slot in self._slots:
+                raise
+        # It did not fit beside the others after all: it takes the place of one.
+        slot = await self._turn(options)
+        return slot, await self._engine(slot, options)
+
+    async def _engine(self, slot: EngineSlot, options: Options | None) -> OwnEngine:
+        """The engine of a slot that a request has been given; the request leaves it where there is
+        none, and it is removed where it was made for a model that cannot be loaded.
+        """
+        try:
+            return await slot.ready()
+        except BaseException as error:
+            failed = isinstance(error, LocalspecError) and slot.info is None and not slot.loading
+            own = options is None or slot.options.model == options.model  # else it was exchanged
+            if failed and own and slot.options.model != self.first.model:
+                self._remove(slot)
+            self._leave(slot)
+            if slot not in self._slots:
+                await slot.close()
+            raise
+
+    def _remove(self, slot: EngineSlot) -> None:
+        """Remove a slot that has no engine, unless it is the only one."""
+        if slot in self._slots and len(self._slots) > 1:
+            self._slots.remove(slot)
+
+    async def _turn(self, options: Options | None) -> EngineSlot:
+        """The slot of a request, when it is its turn; the request leaves it by `_leave`."""
+        while True:
+            one = self._waiting.join(options)
+            self._advance()
+            try:
+                slot = await one.turn
+            except BaseException:
+                self._waiting.leave(one)
+                if one.turn.done() and not one.turn.cancelled():
+                    self._leave(one.turn.result())  # the turn came, and the request is cancelled
+                else:
+                    self._advance()
+                raise
+            if one.takes(slot.options):
+                return slot
+            self._leave(slot)  # in this instant the model could not be loaded there
+
+    def _leave(self, slot: EngineSlot) -> None:
+        """A request needs the engine of a slot no more."""
+        slot.leave()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Let in those whose turn it is, and begin to load the models that they need."""
+        leaving: dict[str, EngineSlot] = {}
+        for one in self._waiting:
+            slot = self.slot_of(one.options)
+            if slot is None:
+                assert one.options is not None  # there is always a present model
+                slot = self._place_for(one.options, leaving)
+            elif slot.exchanging:
+                slot = None if one.options is None else slot
+            elif slot in leaving.values() and slot.stays <= 0:
+                slot = None
+            if slot is not None:
+                self._let_in(one, slot)
+        self._look_again(slot.stays for slot in leaving.values())
+
+    def _let_in(self, one: Waiting, slot: EngineSlot) -> None:
+        self._waiting.admit(one, slot)
         if slot in self._slots:
             self._slots.remove(slot)
             self._slots.append(slot)
 
-    async def _remove_failed(self, slot: EngineSlot) -> bool:
-        """Remove a slot whose model cannot be loaded and is not the first; whether it is gone."""
-        if slot not in self._slots:
-            return True  # by another request that waited for it
-        failed = slot.info is None and not slot.loading
-        if not failed or len(self._slots) == 1 or slot.options.model == self.first.model:
-            return False
-        self._slots.remove(slot)
-        await slot.close()
-        return True
+    def _place_for(self, options: Options, leaving: dict[str, EngineSlot]) -> EngineSlot | None:
+        """The slot of another model for one that has none, which is loaded there from now on. None
+        while it has to wait: ``leaving`` says for which slot each model does, and no other model
+        gets that.
+        """
+        if options.model in leaving or self._leaves(options):
+            return None
+        free = [s for s in self._slots if s not in leaving.values() and not s.exchanging]
+        if not free:
+            return None
+        # An empty one, else an unused one, of those the one that was used longest ago.
+        slot = min(free, key=lambda slot: (not slot.empty, slot.users > 0))
+        if slot.users or slot.stays > 0:
+            leaving[options.model] = slot
+            return None
+        n, before = self._waiting.count(options), public_name(slot.options.model)
+        self._reporter.notice(
+            f"loading {public_name(options.model)} in place of {before}: "
+            f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
+        )
+        task = slot.exchange(options)
+        task.add_done_callback(lambda _: self._exchanged(slot, task))
+        return slot
 
-    def _in_place_of(self, removed: EngineSlot) -> EngineSlot:
-        """The slot for the model of one that was removed: all that waited for it take the same."""
-        found = self._instead.get(removed)
-        if found is None or found not in self._slots:
-            found = self._instead[removed] = self._longest_ago()
-        return found
+    def _exchanged(self, slot: EngineSlot, task: asyncio.Task[None]) -> None:
+        """A model was loaded in place of another one, or could not be. One that does not even fit
+        so takes the place of a further one.
+        """
+        if not task.cancelled() and isinstance(task.exception(), OutOfMemoryError):
+            self._remove(slot)
+        self._advance()
+
+    def _look_again(self, stays: Iterable[float]) -> None:
+        """Advance once one of these times is over."""
+        if self._look is not None:
+            self._look.cancel()
+        later = [seconds for seconds in stays if seconds > 0]
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(min(later), self._advance) if later else None

@@ -7,9 +7,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _FIRST, _LONGEST = 1.0, 30.0
 """Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """What a request says of how long its model stays when it has ended."""
+
+    seconds: float | None
+    """Negative: for ever; None: what the server was started with."""
 
 
 class UnloadTimer:
@@ -25,6 +34,11 @@ class UnloadTimer:
         number for ever, None what the server was started with.
         """
         self._seconds = self._usual if seconds is None else None if seconds < 0 else seconds
+
+    def reset(self) -> None:
+        """Another model comes: call nothing, and forget what requests asked for."""
+        self.stop()
+        self._seconds = self._usual
 
     @property
     def left(self) -> float | None:
@@ -47,7 +61,7 @@ class UnloadTimer:
             self._timer = None
 
     def _unload(self, unload: Callable[[], None]) -> None:
-        self._timer, self._seconds = None, self._usual
+        self.reset()
         unload()
 
 

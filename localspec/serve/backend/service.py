@@ -25,6 +25,7 @@ from localspec.serve.backend.answering import Answering, require_room
 from localspec.serve.backend.downloads import Downloads
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
@@ -92,9 +93,11 @@ class Service:
         requests: Sequence[ReplyRequest],
         *,
         strict: bool = False,
+        keep: KeepAlive | None = None,
     ) -> Answering:
         """The replies to requests of one caller, not begun; ``model`` is the name in the request.
-        With ``strict`` the engine must compute in strict mode.
+        With ``strict`` the engine must compute in strict mode; ``keep`` says how long the model
+        stays afterwards.
 
         Raises:
             ApiError: there is no such model, too many requests wait, or they are too large.
@@ -129,7 +132,7 @@ class Service:
             adapter="" if called is None else called.name,
             adapters=self.adapters.label(owned[0].adapters),
         )
-        return Answering(self, record, options, owned)
+        return Answering(self, record, options, owned, keep)
 
     async def _options(self, model: str | None) -> Options | None:
         """The options of a model that writes, as `ModelNames.options`.
@@ -140,17 +143,15 @@ class Service:
         self.embeddings.require_other(model)
         return await self.models.options(model)
 
-    async def keep(self, model: str | None, seconds: float | None) -> None:
-        """How long a model stays without a request, see `EngineSlot.keep`.
+    async def keep(self, model: str | None, keep: KeepAlive) -> None:
+        """How long a model stays without a request, if it is loaded.
 
         Raises:
             ApiError: there is no such model.
         """
-        slot = self.slot.slot_of(await self._options(model))
-        if slot is not None:
-            slot.keep(seconds)
+        self.slot.keep(await self._options(model), keep)
 
-    async def load(self, model: str | None) -> None:
+    async def load(self, model: str | None, keep: KeepAlive) -> None:
         """Load a model, so that the next request for it need not wait.
 
         Raises:
@@ -158,7 +159,7 @@ class Service:
         """
         options = await self._options(model)
         try:
-            async with self.slot.use(options):
+            async with self.slot.use(options, keep):
                 pass
         except LocalspecError as error:
             raise self.refused(error) from None

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from localspec.core.reply_request import ReplyRequest
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.ollama import OllamaChatBody, OllamaGenerateBody, OllamaReplyBody
@@ -78,6 +79,7 @@ def _asked(
     return OllamaAsked(
         replies=[] if reply is None else [reply],
         extras=body.wanted(received.given),
+        keep=KeepAlive(seconds(body.keep_alive)),
         model=body.model,
         tools=tools,
         said=said,
@@ -87,25 +89,23 @@ def _asked(
 
 
 async def _answer(received: Received[Any], path: str, read: Callable[[], OllamaAsked]) -> Response:
-    service, body = received.service, received.body
     asked = await received.apart(read)
     if not asked.replies:
         return await _loaded(received, asked)
-    answering = await ask(received, path, asked)
-    await service.keep(body.model, seconds(body.keep_alive))
-    return await send(received, OllamaAnswer(answering, asked), stream=body.stream is not False)
+    answer = OllamaAnswer(await ask(received, path, asked), asked)
+    return await send(received, answer, stream=received.body.stream is not False)
 
 
 async def _loaded(received: Received[Any], asked: OllamaAsked) -> Response:
     """Load the model of a request without a prompt; with ``keep_alive`` 0 unload it."""
     service, body = received.service, received.body
-    wanted = seconds(body.keep_alive)
+    keep = KeepAlive(seconds(body.keep_alive))
     began, reason = time.monotonic(), "load"
-    if wanted == 0:
+    if keep.seconds == 0:
         reason = "unload"
+        await service.keep(body.model, keep)
     else:
-        await while_connected(received.http, service.load(body.model))
-    await service.keep(body.model, wanted)
+        await while_connected(received.http, service.load(body.model, keep))
     found = {
         "model": body.model or service.models.present,
         "created_at": stamp(),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.http.bodies import LARGE, JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.sse import COMMENT, EVENTS
@@ -29,6 +30,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     replies: Sequence[ReplyRequest]
     extras: Extras
+    keep: KeepAlive | None = None
+    """How long the model stays afterwards, where the API lets requests say so."""
 
 
 A = TypeVar("A", bound=Asked)
@@ -197,6 +200,7 @@ async def ask(received: Received[Any], path: str, asked: Asked) -> Answering:
         received.body.model,
         asked.replies,
         strict=asked.extras.strict,
+        keep=asked.keep,
     )
 
 

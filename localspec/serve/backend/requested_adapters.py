@@ -1,0 +1,27 @@
+"""The LoRA adapters that requests loaded, by the model that each is for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from localspec.core.options import Options
+
+
+class RequestedAdapters:
+    """Every further engine of a model loads its adapters too, in whichever slot it is."""
+
+    def __init__(self) -> None:
+        self._files: defaultdict[str, list[Path]] = defaultdict(list)
+
+    def of(self, options: Options) -> tuple[Path, ...]:
+        """Those of the model of some options."""
+        return tuple(self._files[options.model])
+
+    def add(self, options: Options, file: Path) -> None:
+        """One was loaded for a model."""
+        self._files[options.model].append(file)
+
+    def remove(self, options: Options, file: Path) -> None:
+        """One is not wanted any more."""
+        self._files[options.model].remove(file)
