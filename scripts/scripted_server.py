@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fake_serving import ON, FakeEngine, World  # noqa: E402
 from served import served  # noqa: E402
 
 from localspec.core.emitted import Origin  # noqa: E402
+from localspec.core.errors import EngineError  # noqa: E402
 from localspec.core.events import (  # noqa: E402
     Finished,
     Message,
@@ -37,7 +38,6 @@ from localspec.core.events import (  # noqa: E402
 )
 from localspec.core.options import Options  # noqa: E402
 from localspec.core.reply_request import ReplyRequest  # noqa: E402
-from localspec.serve.backend.engine_slot import EngineSlot  # noqa: E402
 from localspec.serve.http.settings import ServeSettings  # noqa: E402
 
 _READS = ("read", "readfile", "read_file")
@@ -119,8 +119,8 @@ class Scripted(World):
         super().__init__()
         self.folder = folder
 
-    def engine(self, options: Options, slot: EngineSlot) -> ScriptedEngine:
-        return ScriptedEngine(options, slot, self)
+    def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> ScriptedEngine:
+        return ScriptedEngine(options, on_death, self)
 
 
 def main() -> None:

@@ -185,7 +185,8 @@ class EngineSlot:
     def _died(self, engine: OwnEngine, error: EngineError) -> None:
         """An engine died: start it again, with less where its device ran out of memory."""
         held = self._engine is engine
-        if self.closed or (self.exchanging and not held):
+        followed = self._opening is not None and not self.exchanging
+        if self.closed or not (held or followed):  # it was to be ended anyway
             return
         self._reporter.notice(f"{error}; starting it again")
         if isinstance(error, DeviceMemoryError):

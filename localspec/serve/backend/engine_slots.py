@@ -61,13 +61,8 @@ class EngineSlots:
         """Whether engines are no longer started."""
 
     def _made(self, options: Options) -> EngineSlot:
-        return EngineSlot(
-            options,
-            self._factory,
-            self._reporter,
-            self.adapters,
-            keep_loaded=self._keep_loaded,
-        )
+        keep, given = self._keep_loaded, (self._factory, self._reporter, self.adapters)
+        return EngineSlot(options, *given, keep_loaded=keep)
 
     @property
     def present(self) -> EngineSlot:
@@ -140,6 +135,7 @@ class EngineSlots:
         await self._make_beside(options)
         slot, engine = await self._ready(options)
         try:
+            assert options is None or options.model == slot.options.model
             if keep is not None:
                 slot.keep(keep.seconds)
             yield engine
@@ -217,7 +213,7 @@ class EngineSlots:
             return await slot.ready()
         except BaseException as error:
             failed = isinstance(error, LocalspecError) and slot.info is None and not slot.loading
-            own = options is None or slot.options.model == options.model  # else it was exchanged
+            own = options is None or options.model == slot.options.model  # else it was exchanged
             if failed and own and slot.options.model != self.first.model:
                 self._remove(slot)
             self._leave(slot)
@@ -232,21 +228,16 @@ class EngineSlots:
 
     async def _turn(self, options: Options | None) -> EngineSlot:
         """The slot of a request, when it is its turn; the request leaves it by `_leave`."""
-        while True:
-            one = self._waiting.join(options)
+        one = self._waiting.join(options)
+        self._advance()
+        try:
+            return await one.turn
+        except BaseException:
+            self._waiting.leave(one)
+            if one.turn.done() and not one.turn.cancelled():
+                one.turn.result().leave()  # the turn came, and the request is cancelled
             self._advance()
-            try:
-                slot = await one.turn
-            except BaseException:
-                self._waiting.leave(one)
-                if one.turn.done() and not one.turn.cancelled():
-                    self._leave(one.turn.result())  # the turn came, and the request is cancelled
-                else:
-                    self._advance()
-                raise
-            if one.takes(slot.options):
-                return slot
-            self._leave(slot)  # in this instant the model could not be loaded there
+            raise
 
     def _leave(self, slot: EngineSlot) -> None:
         """A request needs the engine of a slot no more."""
@@ -311,6 +302,6 @@ class EngineSlots:
         """Advance once one of these times is over."""
         if self._look is not None:
             self._look.cancel()
-        later = [seconds for seconds in stays if seconds > 0]
-        loop = asyncio.get_running_loop()
-        self._look = loop.call_later(min(later), self._advance) if later else None
+            self._look = None
+        if later := [seconds for seconds in stays if seconds > 0]:
+            self._look = asyncio.get_running_loop().call_later(min(later), self._advance)
