@@ -8,7 +8,7 @@ import shlex
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,12 +119,11 @@ class Acting:
             elif tool is not None:
                 wanted[at] = tool
         most = result_size(self.context, len(wanted))
-        try:
-            done = self._wait(_all(box, found, wanted, most))
-        except Interrupted:
-            done = [dataclasses.replace(found[at], state="stopped") for at in wanted]
-        for at, call in zip(wanted, done, strict=True):
-            found[at] = call
+        ended: dict[int, SavedCall] = {}
+        with suppress(Interrupted):
+            self._wait(_all(box, found, wanted, most, ended))
+        for at in wanted:
+            found[at] = ended.get(at) or dataclasses.replace(found[at], state="stopped")
         for call in found:
             line = f"{call.place} {call.arguments}"[:_BRIEF]
             tell(f"{safe_line(line)}: {safe_line(call.said[:_BRIEF])}")
@@ -135,12 +134,19 @@ class Acting:
     def _offered(self) -> Sequence[OfferedTool]:
         return () if self.tools is None else self.tools.tools
 
-    @property
-    def spent(self) -> bool:
-        """Whether no further round of calls may follow."""
+    def goes_on(self, written: WrittenCalls) -> bool:
+        """Whether the calls of a reply are to be run; says why where they were too many in a row,
+        and lists them with those that were made.
+        """
         from localspec.tools.permission import MOST_ROUNDS
 
-        return self.rounds >= MOST_ROUNDS
+        if not written.whole or self.cancelled():
+            return False
+        if self.rounds < MOST_ROUNDS:
+            return True
+        tell(f"{self.rounds} replies with calls in a row are the most: the last calls were not run")
+        self.made += written.calls
+        return False
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -233,20 +239,26 @@ def _tell_of_preset() -> None:
 
 
 async def _all(
-    box: Toolbox, calls: Sequence[SavedCall], wanted: dict[int, OfferedTool], most: int
-) -> list[SavedCall]:
-    return list(await asyncio.gather(*(_one(box, calls[at], wanted[at], most) for at in wanted)))
+    box: Toolbox,
+    calls: Sequence[SavedCall],
+    wanted: dict[int, OfferedTool],
+    most: int,
+    ended: dict[int, SavedCall],
+) -> None:
+    """Run the wanted calls side by side; each is in ``ended`` as soon as it has ended."""
 
+    async def one(at: int, tool: OfferedTool) -> None:
+        call = calls[at]
+        result = await box.run(tool, call.arguments, most)
+        ended[at] = dataclasses.replace(
+            call,
+            state="failed" if result.failed else "done",
+            result=result.text,
+            seconds=round(result.seconds, 3),
+            allowed="flag",
+        )
 
-async def _one(box: Toolbox, call: SavedCall, tool: OfferedTool, most: int) -> SavedCall:
-    result = await box.run(tool, call.arguments, most)
-    return dataclasses.replace(
-        call,
-        state="failed" if result.failed else "done",
-        result=result.text,
-        seconds=round(result.seconds, 3),
-        allowed="flag",
-    )
+    await asyncio.gather(*(one(at, tool) for at, tool in wanted.items()))
 
 
 @contextmanager

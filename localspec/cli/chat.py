@@ -32,7 +32,7 @@ from localspec.cli.flags import (
 )
 from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import LARGEST_TEXT, decode, in_terminal, tell, write
+from localspec.cli.output import decode, in_terminal, stdin_line, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
@@ -290,7 +290,7 @@ def _reply(
     _stream(runtime.submit(request), question, journal, voice, written)
     if written is None or written.at is None:
         return False
-    goes_on = written.whole and not act.spent and not act.cancelled()
+    goes_on = act.goes_on(written)
     journal.called(act.run(written) if goes_on else written.calls, written.at)
     return goes_on
 
@@ -340,11 +340,9 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         voice.asks()
         try:
             with ctrl_c.raising():
-                line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
+                line = stdin_line()
         except OSError as error:
             raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
-        if len(line) > LARGEST_TEXT:
-            raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
         if not line:
             voice.leaves()
             return

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.cli.containment import contain
-from localspec.cli.output import decode, tell, write_json
+from localspec.cli.output import decode, stdin_line, tell, write_json
 from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def command(
             tell(embedder.info.notice)
         numbered = (
             (i, decode(raw, f"line {i + 1} of stdin").rstrip("\r\n"))
-            for i, raw in enumerate(sys.stdin.buffer)
+            for i, raw in enumerate(iter(stdin_line, b""))
         )
         lines = ((i, line) for i, line in numbered if line.strip())
         while part := list(itertools.islice(lines, _TOGETHER)):

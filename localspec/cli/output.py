@@ -51,6 +51,18 @@ def read_stdin() -> str:
     return _read(sys.stdin.buffer, "stdin")
 
 
+def stdin_line() -> bytes:
+    """The next line of stdin with its end; empty behind the last one.
+
+    Raises:
+        UsageError: it is larger than any context.
+    """
+    line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
+    if len(line) > LARGEST_TEXT:
+        raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
+    return line
+
+
 def read_file(place: str) -> str:
     """The text of a file that a model is to read.
 

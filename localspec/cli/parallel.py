@@ -52,6 +52,7 @@ class ParallelRun:
         self._lock = threading.Lock()
         self._tokens = 0
         self._done = 0
+        self._stopped = False
         self._unfinished = Unfinished()
         self._unwritten: dict[int, str] = {}
         """Lines that are not written yet, by their index: whole ones that wait for an earlier one,
@@ -73,17 +74,21 @@ class ParallelRun:
         # One more than run at a time, so that the next prompt is ready when a reply ends.
         with self._unfinished, ThreadPoolExecutor(self._runtime.info.parallel + 1) as pool:
             answers = [pool.submit(self._answer, *line) for line in enumerate(self._lines)]
-            for index, answer in enumerate(answers):
-                self._wait(answer, pool)
-                try:
-                    found = answer.result()
-                except CancelledError:
-                    left_out += 1
-                    continue
-                failed += "error" in found or not found.get("valid", True)
-                say_over("")
-                write_json({"index": index, **found})
-                self._keep(index, "")
+            try:
+                for index, answer in enumerate(answers):
+                    self._wait(answer, pool)
+                    try:
+                        found = answer.result()
+                    except CancelledError:
+                        left_out += 1
+                        continue
+                    failed += "error" in found or not found.get("valid", True)
+                    say_over("")
+                    write_json({"index": index, **found})
+                    self._keep(index, "")
+            except BaseException:  # nobody reads the others, and leaving the pool waits for them
+                self._stop(pool)
+                raise
         self._show()
         say_over("")
         self._sum_up(failed, left_out)
@@ -93,7 +98,7 @@ class ParallelRun:
 
     def _answer(self, index: int, line: PromptLine) -> dict[str, Any]:
         """The object that is written for a line, without its index."""
-        if self._ctrl_c.pressed:
+        if self._stopped or self._ctrl_c.pressed:
             raise CancelledError
         info, partial = self._runtime.info, None
         keep = functools.partial(self._keep, index)
@@ -122,7 +127,7 @@ class ParallelRun:
 
     def _reply(self, request: ReplyRequest, scored: ScoredOutput, partial: Partial) -> Reply:
         stream = self._runtime.submit(request)
-        if self._ctrl_c.pressed:  # perhaps after all others were told
+        if self._stopped or self._ctrl_c.pressed:  # perhaps after all others were told
             stream.interrupt()
         for event in stream:
             scored.take(event)
@@ -140,14 +145,17 @@ class ParallelRun:
 
     def _wait(self, answer: Future[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
         """Until the answer is there, or is not wanted any more."""
-        stopping = False
         # `wait` does not count an answer as done that was cancelled before it began.
         while not (wait([answer], timeout=_LOOK_SECONDS).done or answer.done()):
             self._show()
-            if self._ctrl_c.pressed and not stopping:
-                stopping = True
-                pool.shutdown(wait=False, cancel_futures=True)
-                self._runtime.interrupt()
+            if self._ctrl_c.pressed and not self._stopped:
+                self._stop(pool)
+
+    def _stop(self, pool: ThreadPoolExecutor) -> None:
+        """Leave out what has not begun, and interrupt what has."""
+        self._stopped = True
+        pool.shutdown(wait=False, cancel_futures=True)
+        self._runtime.interrupt()
 
     def _show(self) -> None:
         with self._lock:

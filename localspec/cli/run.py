@@ -199,7 +199,7 @@ def _answer(
                 seed, remote = request.seed, server is not None
                 partial = Partial(runtime.info, seed, unfinished.hold, remote=remote)
                 reply = _follow(stream, scored, None if show else partial, written, show=show)
-            if written is None or not written.whole or act.spent or ctrl_c.pressed:
+            if written is None or not act.goes_on(written):
                 return reply, runtime.info, ctrl_c.pressed, act.made
             request = after_calls(request, written, act.run(written))
 

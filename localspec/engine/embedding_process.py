@@ -135,9 +135,9 @@ class EmbeddingProcess:
         process = await started(arguments, log, what, mode="wb", limit=_MAX_LINE)
         self._process = process
         assert process.stdout is not None
+        if self._closed:  # while it was started
+            _kill(process)
         try:
-            if self._closed:
-                raise EngineError(_CLOSED)
             line = await process.stdout.readline()
         except BaseException:
             _kill(process)

@@ -104,8 +104,8 @@ class Serving:
         """Serve until a signal; the exit code: 130 after Ctrl-C, 143 after SIGTERM.
 
         Raises:
-            LocalspecError: the address cannot be used, or a model cannot be loaded, or is of another
-                kind.
+            LocalspecError: the address cannot be used, or a model cannot be loaded or is none for
+                its flag.
         """
         socket, unix = bind(self._settings), self._settings.unix
         file = None if unix is None else SocketFile.at(unix)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from conftest import Files
+from waiting import until
 
 from localspec import cli
 from localspec.cli import parallel
 from localspec.cli.interrupt import CtrlC
+from localspec.cli.output import ReaderGoneError
 from localspec.cli.prompt_file import Around, read_prompts
 from localspec.core.emitted import Origin
 from localspec.core.errors import UsageError, WorkerLostError
@@ -176,12 +178,43 @@ def test_an_interruption_ends_the_run_where_lines_wait_behind_a_reply(
     assert "6 left out" in captured.err
 
 
+class First(Running):
+    """A runtime that answers the first line; its other replies run until they are interrupted."""
+
+    def submit(self, request: ReplyRequest) -> Any:
+        self.asked.append(request.messages[-1].content)
+        assert self.asked[-1] == "a" or self._ended.wait(20)
+        raise UsageError("answered")
+
+
+@pytest.mark.timeout(60)
+def test_nothing_is_computed_for_a_reader_that_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: object) -> None:
+        raise ReaderGoneError
+
+    monkeypatch.setattr(parallel, "write_json", gone)
+    lines = read_prompts(written(tmp_path, *"abcdefgh"))
+    ctrl_c = CtrlC()
+    runtime: Any = First(ctrl_c)
+    batch = parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=ctrl_c)
+    with pytest.raises(ReaderGoneError):
+        batch.run()
+    assert runtime._ended.is_set()
+    assert len(runtime.asked) <= 3  # the one that was answered, and those of two workers
+
+
 class Breaking:
-    """A runtime of one reply after another, of two tokens: the line says how it ends."""
+    """A runtime whose replies have two tokens: the line says how it ends. A defect comes once the
+    last line is answered.
+    """
+
+    batch: parallel.ParallelRun
 
     class info:  # noqa: N801 - read as an attribute
         notices: Sequence[str] = ()
-        parallel = 0
+        parallel = 1
         target, draft, backend = "t", None, "b"
 
     def submit(self, request: ReplyRequest) -> Any:
@@ -196,14 +229,20 @@ class Breaking:
         if said == "breaks off":
             raise WorkerLostError("the worker is gone")
         if said == "defect":
+            last, held = len(self.batch._lines) - 1, self.batch._unwritten
+            until(lambda: '"complete"' not in held.get(last, '"complete"'))
             raise RuntimeError(said)
         yield tally.finished("stop")
+
+    def interrupt(self) -> None:
+        """Nothing runs for long."""
 
 
 def broken(tmp_path: Path, *texts: str) -> parallel.ParallelRun:
     runtime: Any = Breaking()
     lines = read_prompts(written(tmp_path, *texts))
-    return parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=CtrlC())
+    runtime.batch = parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=CtrlC())
+    return runtime.batch
 
 
 def test_what_had_arrived_of_a_line_that_breaks_off_is_in_its_error(

@@ -21,6 +21,7 @@ from conftest import Files
 from served import Notes, Served, served
 from waiting import until_so
 
+from localspec.cli import output
 from localspec.cli.embed import command
 from localspec.core.errors import (
     ContextError,
@@ -604,6 +605,19 @@ def test_lines_in_json_out(models: dict[str, Path]) -> None:
         command, [str(models["reranker"]), "--query", QUERY], input="hi\n", standalone_mode=False
     )
     assert set(json.loads(ranked.stdout)) == {"index", "text", "tokens", "score"}
+
+
+def test_a_line_of_stdin_that_no_context_holds_is_refused_before_its_end(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LARGEST_TEXT", 20)
+    for length, refused in ((19, False), (21, True)):
+        line = "a" * length + "\n"
+        done = CliRunner().invoke(
+            command, [str(models["bert"]), "--truncate"], input=line, standalone_mode=False
+        )
+        assert isinstance(done.exception, UsageError) == refused
+        assert ("a line of stdin is larger" in str(done.exception)) == refused
 
 
 def test_both_are_listed_as_models_that_write_no_text(server: Served) -> None:

@@ -1,0 +1,80 @@
+"""Calls of tools on a command line: what ended stays, what is not run is said."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from localspec.chats.calls import SavedCall
+from localspec.cli.acting import Acting
+from localspec.cli.run_report import calls_report
+from localspec.tools.permission import MOST_ROUNDS
+from localspec.tools.values import OfferedTool, ToolResult
+
+FAST, SLOW = (OfferedTool("s", name, "", {}) for name in ("fast", "slow"))
+
+
+class Box:
+    """Runs one tool at once; the other one runs until it is stopped."""
+
+    def __init__(self) -> None:
+        self.waits = False
+
+    async def run(self, tool: OfferedTool, arguments: str, most: int) -> ToolResult:
+        del arguments, most
+        if tool is SLOW:
+            self.waits = True
+            await asyncio.Event().wait()
+        return ToolResult("file deleted", failed=False, seconds=0.01)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that runs in a thread."""
+    found = asyncio.new_event_loop()
+    thread = threading.Thread(target=found.run_forever)
+    thread.start()
+    yield found
+    found.call_soon_threadsafe(found.stop)
+    thread.join()
+    found.close()
+
+
+def reply_with(*tools: OfferedTool) -> Any:
+    """A reply that calls these tools."""
+    calls = [SavedCall(tool.tool, tool.name, "{}", tool.place, "waiting") for tool in tools]
+    return SimpleNamespace(calls=calls, whole=True)
+
+
+def test_what_had_ended_before_an_interruption_is_kept_with_its_result(
+    loop: asyncio.AbstractEventLoop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box: Any = Box()
+    tools: Any = SimpleNamespace(tools=(FAST, SLOW))
+    act = Acting(context=4096, cancelled=lambda: box.waits, toolbox=box, tools=tools, _loop=loop)
+    found = act.run(reply_with(FAST, SLOW))
+    assert [(call.state, call.said) for call in found] == [
+        ("done", "file deleted"),
+        ("stopped", "The user stopped this call."),
+    ]
+    assert act.made == found
+    assert "fast {}: file deleted" in capsys.readouterr().err
+
+
+def test_calls_after_the_last_round_are_said_not_to_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    act = Acting()
+    assert act.goes_on(reply_with(FAST))
+    assert capsys.readouterr().err == ""
+    act.rounds = MOST_ROUNDS
+    assert not act.goes_on(reply_with(FAST))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("the last calls were not run")
+    (call,) = calls_report(act.made)["calls"]
+    assert (call["tool"], call["result"]) == (FAST.place, "This call was not run.")
