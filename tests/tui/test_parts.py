@@ -5,11 +5,13 @@ import contextlib
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import termios
 import threading
 import tty
+from pathlib import Path
 
 import keys_page
 import pytest
@@ -350,6 +352,49 @@ def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch):
     with pytest.raises(EditorError, match="status 3"):
         long_text.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
     assert long_text.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
+
+
+PRESSES_KEYS = """
+import os, signal, sys
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # ignored: SIG_IGN
+for number in (signal.SIGINT, signal.SIGQUIT):
+    os.kill(os.getppid(), number)
+open(sys.argv[1], "w").write("written")
+"""
+
+
+def test_keys_that_the_editor_is_sent_are_not_for_the_chat():
+    heard = []
+    keys = (signal.SIGINT, signal.SIGQUIT)
+    before = [signal.signal(key, lambda number, _: heard.append(number)) for key in keys]
+    try:
+        said = long_text.edited("x", [sys.executable, "-c", PRESSES_KEYS])
+        assert (said, heard) == ("written", [])
+        os.kill(os.getpid(), signal.SIGINT)
+        assert heard == [signal.SIGINT]  # from then on as before
+    finally:
+        for key, handler in zip(keys, before, strict=True):
+            signal.signal(key, handler)
+
+
+def test_what_was_written_is_kept_where_the_wait_for_the_editor_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def cut(words, **_):
+        Path(words[-1]).write_text("written")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", cut)
+    with pytest.raises(KeyboardInterrupt):
+        long_text.edited("x", ["editor"])
+    (path,) = tmp_path.rglob("message.md")
+    assert path.read_text() == "written"
+
+
+def test_an_editor_leaves_no_folder_behind_where_its_text_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    long_text.edited("x", [sys.executable, "-c", ADDS_A_LINE])
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("status", [0, 3])

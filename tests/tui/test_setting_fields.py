@@ -159,7 +159,7 @@ async def test_no_help_is_cut_and_no_name_is_one_of_the_code(chat, width):
         assert c.app.screen.query_one("#strict", Input).value == "no"
 
 
-async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
+async def test_settings_are_saved_as_defaults_and_only_those_that_were_changed(chat):
     path = paths.config_dir() / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text("# mine\ntop_k = 9\n")
@@ -169,8 +169,37 @@ async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
         await c.pilot.press("ctrl+s")
         await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
         await c.sees("and saved in")
-    assert path.read_text() == "# mine\ntemperature = 0.25\nseed = 1\n"
+    assert path.read_text() == "# mine\ntop_k = 9\ntemperature = 0.25\n"
     assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
+
+
+async def test_what_another_window_has_saved_stays_and_flags_are_not_saved(chat):
+    path = paths.config_dir() / "config.toml"
+    async with chat() as c, chat() as other:  # with a seed, as by a flag
+        for window, name, value in ((c, "temperature", "0.3"), (other, "max_tokens", "500")):
+            await window.pilot.press("ctrl+s")
+            await window.sees("temperature")
+            window.app.screen.query_one(f"#{name}", Input).value = value
+            await window.pilot.press("ctrl+s")
+            await window.sees("and saved in")
+        assert path.read_text() == "temperature = 0.3\nmax_tokens = 500\n"
+        # A default that is chosen again is saved too: by its absence.
+        await c.pilot.press("ctrl+s")
+        await c.sees("top k")
+        c.app.screen.query_one("#temperature", Input).value = "0.8"
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: "temperature" not in path.read_text())
+    assert path.read_text() == "max_tokens = 500\n"
+
+
+async def test_a_panel_in_which_nothing_was_changed_saves_nothing_and_says_so(chat):
+    async with chat() as c:
+        await c.pilot.press("ctrl+s")
+        await c.sees("temperature")
+        c.app.screen.query_one("#temperature", Input).value = "0.80"
+        await c.pilot.press("ctrl+s")
+        await c.sees("nothing was changed here")
+    assert not (paths.config_dir() / "config.toml").exists()
 
 
 async def test_saved_settings_that_wait_for_a_reply_are_not_said_to_be_in_effect(chat):

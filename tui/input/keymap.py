@@ -145,7 +145,13 @@ _SCREENS = {
         _key(
             "settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"
         ),
-        _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
+        _key(
+            "settings.save",
+            "ctrl+s",
+            "save",
+            "use them and write those that were changed to config.toml",
+            "Save",
+        ),
         _close("settings", "leave the settings as they were"),
         # At once, or what is typed after it would still go to the setting before.
         *(

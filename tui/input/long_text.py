@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _LINES = 12
@@ -50,28 +53,50 @@ def edited(text: str, words: list[str]) -> str:
 
 def _edited(text: str, words: list[str]) -> str:
     folder, kept = Path(tempfile.mkdtemp(prefix="localspec-")), False
+    path, given = folder / "message.md", text.encode("utf-8", "replace")
     try:
-        path, given = folder / "message.md", text.encode("utf-8", "replace")
         path.write_bytes(given)
+        kept = True  # what is written is the only copy, whatever is raised here
         try:
-            done = subprocess.run([*words, str(path)], check=False)
+            with _keys_are_the_editors():
+                done = subprocess.run([*words, str(path)], check=False)
         except OSError as error:
             raise EditorError(f"cannot start {words[0]}: {error.strerror}") from None
-        written = path.read_bytes() if path.is_file() else None
+        written = _content(path)
         failure = f"ended with status {done.returncode}"
         if done.returncode == 0:
             try:
                 if written is not None:
-                    return written.decode("utf-8").replace("\r\n", "\n").rstrip("\n")
+                    said = written.decode("utf-8").replace("\r\n", "\n").rstrip("\n")
+                    kept = False
+                    return said
             except UnicodeDecodeError:
                 pass
             failure = "saved no readable text"
-        kept = written not in (None, given)  # the only copy of what was written
-        where = f"what was written is in {path}" if kept else "nothing was changed"
+        unchanged = written in (None, given)
+        where = "nothing was changed" if unchanged else f"what was written is in {path}"
         raise EditorError(f"{words[0]} {failure}; {where}")
     finally:
-        if not kept:
+        if not kept or _content(path) in (None, given):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+@contextlib.contextmanager
+def _keys_are_the_editors() -> Iterator[None]:
+    """The keys that interrupt and quit are for the editor, but the terminal sends them to all its
+    programs. They are not ignored, which the editor would inherit.
+    """
+    numbers = {signal.SIGINT, getattr(signal, "SIGQUIT", signal.SIGINT)}
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Pastes:

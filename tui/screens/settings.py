@@ -35,6 +35,9 @@ _LINES = {
 }
 
 
+_UNCHANGED = "nothing was changed here, and only what is changed here is saved; Esc leaves"
+
+
 _Closed = tuple[Change, Path | None] | None
 
 
@@ -148,23 +151,29 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
             self.dismiss((change, None))
 
     async def action_save(self) -> None:
-        """Use these settings and save them for later chats."""
+        """Use these settings and save those that were changed here for later chats."""
         change = self._check()
         if change is None:
             return
+        if not (changed := self._changes()):
+            self._verdict.update(Content.styled(_UNCHANGED, "$quiet"))
+            return
         try:
-            path = await asyncio.to_thread(edit.save, self._defaults())
+            path = await asyncio.to_thread(edit.save, changed)
         except LocalspecError as error:
             self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
             return
         self.dismiss((change, path))
 
-    def _defaults(self) -> dict[edit.Place, Value]:
-        """Values for config.toml; None, which removes the key, for defaults."""
-        defaults = setting_fields.defaults()
+    def _changes(self) -> dict[edit.Place, Value]:
+        """What was changed here, for config.toml; None, which removes the key, for defaults. The
+        rest may come from flags or a preset, or another window may have saved it otherwise since.
+        """
+        defaults, text_of = setting_fields.defaults(), setting_fields.text_of
         return {
             (name,): None if value == defaults[name] else value
             for name, value in self._wanted.items()
+            if text_of(value) != text_of(self._values[name])
         }
 
     def action_leave(self) -> None:
