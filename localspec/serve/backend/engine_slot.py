@@ -114,7 +114,8 @@ class EngineSlot:
             return 0.0
         now = time.monotonic()
         used = self._left_at + _IN_USE if not self.users else now + _IN_USE
-        return min(self._opened_at + self._stay, used) - now
+        stays = min(self._opened_at + self._stay, used) - now
+        return stays if self.kept is None else min(stays, self.kept)
 
     def holds(self, engine: OwnEngine) -> bool:
         """Whether that is the engine here."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.events import ModelInfo
@@ -195,15 +195,16 @@ class EngineSlots:
 
     async def _ready(self, options: Options | None) -> tuple[EngineSlot, OwnEngine]:
         """The slot of a request, and its engine."""
-        slot = await self._turn(options)
-        try:
-            return slot, await self._engine(slot, options)
-        except OutOfMemoryError:
-            if slot in self._slots:
-                raise
-        # It did not fit beside the others after all: it takes the place of one.
-        slot = await self._turn(options)
-        return slot, await self._engine(slot, options)
+        while True:
+            slot = await self._turn(options)
+            try:
+                return slot, await self._engine(slot, options)
+            except OutOfMemoryError:
+                if len(self._slots) == 1 and slot in self._slots:
+                    raise
+            # It did not fit beside the others after all: it takes the place of one, once an
+            # exchange that ends in this instant has said so.
+            await asyncio.sleep(0)
 
     async def _engine(self, slot: EngineSlot, options: Options | None) -> OwnEngine:
         """The engine of a slot that a request has been given; the request leaves it where there is
@@ -214,7 +215,8 @@ class EngineSlots:
         except BaseException as error:
             failed = isinstance(error, LocalspecError) and slot.info is None and not slot.loading
             own = options is None or options.model == slot.options.model  # else it was exchanged
-            if failed and own and slot.options.model != self.first.model:
+            fits = not isinstance(error, OutOfMemoryError)
+            if failed and own and not (fits and slot.options.model == self.first.model):
                 self._remove(slot)
             self._leave(slot)
             if slot not in self._slots:
@@ -258,7 +260,8 @@ class EngineSlots:
                 slot = None
             if slot is not None:
                 self._let_in(one, slot)
-        self._look_again(slot.stays for slot in leaving.values())
+        # One that nobody uses leaves after its stay, which may have ended in this instant.
+        self._look_again([max(0.0, slot.stays) for slot in leaving.values() if not slot.users])
 
     def _let_in(self, one: Waiting, slot: EngineSlot) -> None:
         self._waiting.admit(one, slot)
@@ -282,10 +285,11 @@ class EngineSlots:
             leaving[options.model] = slot
             return None
         n, before = self._waiting.count(options), public_name(slot.options.model)
-        self._reporter.notice(
-            f"loading {public_name(options.model)} in place of {before}: "
-            f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
-        )
+        if not self.closed:
+            self._reporter.notice(
+                f"loading {public_name(options.model)} in place of {before}: "
+                f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
+            )
         task = slot.exchange(options)
         task.add_done_callback(lambda _: self._exchanged(slot, task))
         return slot
@@ -298,10 +302,10 @@ class EngineSlots:
             self._remove(slot)
         self._advance()
 
-    def _look_again(self, stays: Iterable[float]) -> None:
+    def _look_again(self, stays: Sequence[float]) -> None:
         """Advance once one of these times is over."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
-        if later := [seconds for seconds in stays if seconds > 0]:
-            self._look = asyncio.get_running_loop().call_later(min(later), self._advance)
+        if stays:
+            self._look = asyncio.get_running_loop().call_later(min(stays), self._advance)
