@@ -250,3 +250,49 @@ async def test_a_model_that_nobody_uses_leaves_at_once(make_models, monkeypatch)
     monkeypatch.setattr(engine_slot, "_IN_USE", 0.0)
     async with asyncio.timeout(100):
         assert await ask(world, "other") == "other"
+
+
+async def test_a_large_model_takes_as_many_places_as_it_needs(make_models, monkeypatch):
+    """It is answered by the request that asked for it, also where it is the first one again."""
+    world, opened = await make_models(3), FakeEngine.open
+    for name in ("other", "third"):
+        await ask(world, name)
+
+    async def tight(engine):
+        await asyncio.sleep(0)
+        if any(other.alive for other in world.engines if other is not engine):
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    for name in ("fourth", "fake"):
+        assert await ask(world, name) == name
+        assert alive(world) == [name]
+
+
+async def test_a_model_that_is_to_be_unloaded_anyway_stays_for_nobody(make_models, monkeypatch):
+    monkeypatch.setattr(engine_slot, "_IN_USE", 1000.0)
+    world = await make_models(1)
+    world.slots.present._stay = 1000.0
+    world.hold = asyncio.Event()
+    first = world.client.post("/api/chat", json=HI | {"model": "fake", "keep_alive": 0})
+    asked = [asyncio.create_task(first), asyncio.create_task(ask(world, "other"))]
+    await until_so(lambda: world.engines[0].running, pause=turn)
+    world.hold.set()
+    async with asyncio.timeout(20):
+        assert (await asyncio.gather(*asked))[1] == "other"
+
+
+async def test_a_stay_that_ends_while_it_is_looked_at_keeps_nobody_waiting(
+    make_models, monkeypatch
+):
+    world, looks = await make_models(1), []
+
+    def ending(slot):
+        looks.append(slot)
+        return 1e-6 if len(looks) == 1 else -1e-6
+
+    monkeypatch.setattr(engine_slot.EngineSlot, "stays", property(ending))
+    async with asyncio.timeout(20):
+        assert await ask(world, "other") == "other"
+    assert len(looks) > 1
