@@ -97,6 +97,17 @@ async def test_another_model_does_not_wait_for_one_that_is_to_be_started_again(
     assert not any(engine.alive for engine in world.engines)
 
 
+async def test_another_model_is_loaded_once_where_its_request_comes_with_a_death(
+    two_models, monkeypatch
+):
+    monkeypatch.setattr(engine_times, "_FIRST", 0.0)
+    world = two_models
+    world.engines[0].die()
+    async with world.slots.use(Options(model="other")) as engine:
+        assert engine.options.model == "other"
+    assert [engine.options.model for engine in world.engines].count("other") == 1
+
+
 async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
     world.hold = asyncio.Event()
 

@@ -199,7 +199,8 @@ class EngineSlot:
         self.restarts += 1
         if held:  # else a request has found it dead before, and another one is being started
             self._engine = None
-            self._restarting = asyncio.create_task(self._restart(), name="restarting the engine")
+            work = self._restart(self._attempt())
+            self._restarting = asyncio.create_task(work, name="restarting the engine")
 
     def _change(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self._changing = asyncio.create_task(work, name="changing the engine")
@@ -305,9 +306,9 @@ class EngineSlot:
             if engine is not None:
                 await engine.close()
 
-    async def _restart(self) -> None:
+    async def _restart(self, attempt: asyncio.Task[OwnEngine]) -> None:
         try:
-            await asyncio.shield(self._attempt())
+            await asyncio.shield(attempt)
         except LocalspecError as error:
             if not isinstance(error, (EngineError, Interrupted)):  # told already, or not wanted
                 self._reporter.notice(f"the engine cannot be started: {error}")
