@@ -14,10 +14,10 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, started
 from localspec.core.errors import ChatsError, ChatsFileError
 from localspec.core.files import checked
+from localspec.core.in_thread import in_thread
 from localspec.models.catalog.portable import portable
 from tui.session import reply_record
 from tui.session.conversation import ChatTurn, Conversation
-from tui.terminal.resources import in_thread
 
 T = TypeVar("T")
 
