@@ -67,7 +67,7 @@ async def test_threads_that_nobody_waits_for_are_not_more_and_more():
 def test_the_end_waits_only_for_what_is_saved_and_for_what_ends_soon():
     """It waits for each thread of `asyncio.to_thread`: none may read what the user names."""
     waited_for = "importlib.import_module", "desktop.copy", "servers_file.take_over"
-    saving = "transfer.write", "edit.save", "defects.report", "self._allow_always"
+    saving = "write", "edit.save", "defects.report", "self._allow_always"
     folders = (Path(module.__file__).parent for module in (tui, tools))
     files = (file for folder in folders for file in folder.rglob("*.py"))
     code = "".join(file.read_text("utf-8") for file in files)
