@@ -23,6 +23,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.files import paths
+from localspec.core.in_thread import in_thread
 from localspec.core.options import Options
 from localspec.core.processes import neighbours
 from localspec.core.reply_request import ReplyRequest
@@ -84,11 +85,11 @@ class Machine:
 
     async def memory(self) -> Memory:
         """The free memory."""
-        return await asyncio.to_thread(ask_machine.memory)
+        return await in_thread(lambda _: ask_machine.memory())
 
     async def best(self, speed: MachineSpeed, memory: Memory) -> Best | None:
         """The pair of the catalogue that suits it best."""
-        found = await asyncio.to_thread(offers)
+        found = await in_thread(lambda _: offers())
         return best(found.found, speed, with_back(memory, self._loaded))
 
     async def kernels(self) -> str:

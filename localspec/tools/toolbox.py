@@ -14,6 +14,7 @@ from typing import Any
 from localspec.core import json_text
 from localspec.core.errors import LocalspecError, QueueFullError, ToolError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.in_thread import in_thread
 from localspec.core.safe_text import safe_line
 from localspec.tools.folder import Folder
 from localspec.tools.server import ServerProcess
@@ -73,9 +74,12 @@ class Toolbox:
         for tool in self._fresh() if tools is None else tools:
             async with self._judging:  # one after the other, whoever waits for them
                 if self._awaits(tool) and tool in self._all():
-                    self._tried[tool.server] += 1
-                    self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
+                    await self._try_out(tool)
         self._changed()
+
+    async def _try_out(self, tool: OfferedTool) -> None:
+        self._tried[tool.server] += 1
+        self._fit[_key(tool)] = await in_thread(lambda _: _why_unfit(tool))
 
     def _fresh(self) -> list[OfferedTool]:
         return [tool for tool in self._all() if self._awaits(tool)]
@@ -144,7 +148,7 @@ class Toolbox:
             if tool.server:
                 return await self._server(tool.server).call(tool.tool, arguments, most)
             folder = self._opened()
-            text = await asyncio.to_thread(folder.call, tool.tool, arguments)
+            text = await in_thread(lambda _: folder.call(tool.tool, arguments))
             return ToolResult(quoted(text, most), False, time.monotonic() - begun)
         except LocalspecError as error:
             return ToolResult(quoted(f"Error: {error}", most), True, time.monotonic() - begun)

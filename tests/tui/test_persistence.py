@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import sqlite3
+import threading
 
 import pytest
 from fake_engine import FakeEngine, Script
@@ -13,7 +14,7 @@ from textual.widgets import Input
 from waiting import turn, until_so
 
 from localspec.chats import saver as saver_module
-from localspec.chats import schema
+from localspec.chats import schema, transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import model_at
@@ -195,6 +196,26 @@ async def test_an_export_is_a_new_private_file(chat, tmp_path, recorder):
             await recorder.archive.export(shown, tmp_path / "chat.md")
         with pytest.raises(ChatsError, match="cannot write"):
             await recorder.archive.export(shown, tmp_path / "no" / "chat.json")
+
+
+@pytest.mark.parametrize(("name", "made"), [("c.json", "to_json"), ("c.md", "to_markdown")])
+async def test_the_interface_goes_on_while_an_export_is_made(
+    chat, tmp_path, recorder, monkeypatch, name, made
+):
+    threads, make = [], getattr(transfer, made)
+
+    def noted(what):
+        threads.append(threading.current_thread())
+        return make(what)
+
+    monkeypatch.setattr(transfer, made, noted)
+    async with chat(Script("One."), recorder=recorder) as c:
+        await c.ask("Hello")
+        await c.type(f"/export {tmp_path / name}")
+        await c.sees("written to")
+    assert "One." in (tmp_path / name).read_text()
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, monkeypatch):

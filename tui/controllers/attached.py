@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass
 
 from localspec.core.errors import LocalspecError
+from localspec.core.in_thread import in_thread
 from tui.controllers.chat_context import ChatContext
 from tui.input.attachments import AttachError, Attachment, Draft, names_files, read
 from tui.session.open_chat import OpenChat
 from tui.session.session import Session
-from tui.terminal.resources import in_thread
 
 _PAUSE = 0.4
 """Seconds without a key before files are read."""

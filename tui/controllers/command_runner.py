@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from textual.worker import Worker
 
 from localspec.core.files import defects
+from localspec.core.in_thread import in_thread
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.chat_context import ChatContext
@@ -16,7 +17,6 @@ from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.open_chat import OpenChat
 from tui.session.session import UnaskedMessage
-from tui.terminal.resources import in_thread
 
 Action = Callable[[Value], Awaitable[None] | None]
 _SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from localspec.core.files.paths import DEMO_DIR
+from localspec.core.in_thread import in_thread
 from localspec.loading.offers import recommended
 from tui.input import keymap
 from tui.session.session import Session
-from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from localspec.loading.offers import Best

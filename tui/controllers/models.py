@@ -15,13 +15,13 @@ from textual.content import Content
 from textual.worker import Worker, WorkerError
 
 from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.in_thread import in_thread
 from tui.controllers.chat_context import ChatContext
 from tui.render.text import plain
 from tui.session import status_text
 from tui.session.commands import Value
 from tui.session.session_engine import Phase
 from tui.session.stats import speculation_text
-from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from tui.input.model_list import Picked

@@ -11,13 +11,13 @@ from localspec.config import settings as config
 from localspec.config.presets import Preset
 from localspec.core.errors import LocalspecError
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.in_thread import in_thread
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
 from tui.controllers.chat_context import ChatContext
 from tui.controllers.models import ModelChooser
 from tui.input import setting_fields
-from tui.terminal.resources import in_thread
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""

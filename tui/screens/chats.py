@@ -20,12 +20,13 @@ from localspec.chats.transfer import branch
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Listed, date_of
 from localspec.chats.words import has_all, terms
 from localspec.core.errors import ChatsError
+from localspec.core.in_thread import in_thread
 from tui.input import keymap
 from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain, thought
 from tui.screens.sized import PickerScreen
 from tui.session.recorder import ChatArchive
-from tui.terminal.resources import Rests, in_thread
+from tui.terminal.resources import Rests
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines
 

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.files import paths
+from localspec.core.in_thread import in_thread
 from localspec.core.options import Options
 from localspec.core.processes import children
 from localspec.loading.machine_speed import machine_speed_async, saved
@@ -30,7 +31,6 @@ from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
 from tui.screens.sized import PickerScreen
-from tui.terminal.resources import in_thread
 from tui.widgets.key_bar import KeyBar
 
 _TYPED_SECONDS = 0.1

@@ -14,10 +14,10 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, started
 from localspec.core.errors import ChatsError, ChatsFileError
 from localspec.core.files import checked
+from localspec.core.in_thread import in_thread
 from localspec.models.catalog.portable import portable
 from tui.session import reply_record
 from tui.session.conversation import ChatTurn, Conversation
-from tui.terminal.resources import in_thread
 
 T = TypeVar("T")
 
@@ -65,8 +65,13 @@ class ChatArchive:
         except ChatsError:  # erased elsewhere, not saved, or no file that can be read
             saved = shown
         chat = _together(saved, shown)
-        text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
-        await asyncio.to_thread(transfer.write, path, text)
+
+        def write() -> None:
+            transfer.write(
+                path, transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
+            )
+
+        await asyncio.to_thread(write)
 
     async def import_chats(self, path: Path, tell: Callable[[str], None]) -> list[ChatInfo]:
         """Add the chats of a JSON export under new ids. ``tell`` is called, in another thread, with

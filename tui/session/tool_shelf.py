@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError
+from localspec.core.in_thread import in_thread
 from localspec.tools import servers_file
 from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
-from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from localspec.tools.permission import Answer

@@ -1,68 +1,15 @@
-"""What the interface takes of the machine: threads, refreshes, collections of garbage, memory."""
+"""What the interface takes of the machine: refreshes, collections of garbage, memory."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
-import functools
 import gc
 import os
-import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 from localspec.core.errors import Interrupted
 from localspec.core.events import ModelInfo
-
-T = TypeVar("T")
-Gone = Callable[[], bool]
-"""Whether nobody waits any more for what a thread works at."""
-
-
-_MOST_THREADS = 16
-"""Threads at a time; those that nobody waits for any more end when they see that."""
-_PAUSE_SECONDS = 0.05
-_working: set[threading.Thread] = set()
-
-
-async def in_thread(work: Callable[[Gone], T]) -> T:
-    """What ``work`` returns, or raises, in a thread of its own. The end of the interface does not
-    wait for it, as for `asyncio.to_thread`, which is for what has to be done: saving.
-    """
-    loop = asyncio.get_running_loop()
-    waits: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-
-    while len(_working) >= _MOST_THREADS:  # noqa: ASYNC110 - they end in no loop
-        await asyncio.sleep(_PAUSE_SECONDS)
-
-    def arrive(tell: Callable[[], None]) -> None:
-        if not waits.cancelled():
-            tell()
-
-    def run() -> None:
-        tell: Callable[[], None]
-        try:
-            tell = functools.partial(waits.set_result, context.run(work, waits.cancelled))
-        except StopIteration as error:  # which no future takes
-            tell = functools.partial(waits.set_exception, RuntimeError(repr(error)))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            tell = functools.partial(waits.set_exception, error)
-        _working.discard(threading.current_thread())
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(arrive, tell)
-
-    thread = threading.Thread(target=run, name="interface", daemon=True)
-    _working.add(thread)
-    try:
-        thread.start()
-    except RuntimeError:  # the system has none now
-        _working.discard(thread)
-        raise
-    return await waits
-
+from localspec.core.in_thread import Gone
 
 _USUAL = 1 / 16
 """Seconds between two refreshes at which the text appears to flow."""

@@ -97,9 +97,9 @@ class OwnEnds(_App):
 
     def _handle_exception(self, error: Exception) -> None:
         # Textual ends the app for whatever a worker raises.
-        failed = error.error if isinstance(error, WorkerFailed) else None
-        if failed is None or not self.outlives(get_current_worker(), failed):
-            super()._handle_exception(error)
+        if isinstance(error, WorkerFailed) and self.outlives(get_current_worker(), error.error):
+            return
+        super()._handle_exception(error)
 
     def outlives(self, worker: Worker[Any], error: BaseException) -> bool:
         """Whether the app goes on without a worker, which ``error`` has ended."""

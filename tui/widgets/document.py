@@ -14,9 +14,10 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 
+from localspec.core.in_thread import Gone, in_thread
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import EMPTY, Entry, lines_of
-from tui.terminal.resources import Gone, Rests, in_thread
+from tui.terminal.resources import Rests
 from tui.terminal.textual_private import Placed
 from tui.widgets.lines import Lines
 

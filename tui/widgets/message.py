@@ -18,6 +18,7 @@ from textual.widgets import Static
 
 from localspec.chats.pictures import Reference, references, shown
 from localspec.core.errors import LocalspecError
+from localspec.core.in_thread import Gone, in_thread
 from localspec.core.picture import Picture, Pixels, is_sound
 from localspec.core.units import size
 from tui.render.lines import EMPTY, Line, lines_of
@@ -25,7 +26,6 @@ from tui.render.text import Thought, plain, thought, tokens_until
 from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
-from tui.terminal.resources import Gone, in_thread
 from tui.terminal.textual_private import Placed
 from tui.widgets.calls import CallsView, FoldedText
 from tui.widgets.document import StreamedMarkdown, TextFlow
