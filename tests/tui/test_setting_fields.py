@@ -192,13 +192,35 @@ async def test_what_another_window_has_saved_stays_and_flags_are_not_saved(chat)
     assert path.read_text() == "max_tokens = 500\n"
 
 
+async def test_what_was_tried_in_this_chat_is_saved_when_the_panel_is_asked_to(chat):
+    path = paths.config_dir() / "config.toml"
+    async with chat() as c:
+        await c.type("/set top_k 7")
+        await c.until(lambda: c.session.settings.sampling.top_k == 7)
+        await c.pilot.press("ctrl+s")
+        await c.sees("temperature")
+        c.app.screen.query_one("#temperature", Input).value = "0.3"
+        await c.pilot.press("enter")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.3)
+        assert not path.exists()
+        await c.pilot.press("ctrl+s")
+        await c.sees("top k")
+        await c.pilot.press("ctrl+s")
+        await c.sees("and saved in")
+        assert sorted(path.read_text().split("\n")) == ["", "temperature = 0.3", "top_k = 7"]
+        await c.pilot.press("ctrl+s")
+        await c.sees("top k")
+        await c.pilot.press("ctrl+s")
+        await c.sees("nothing was changed")
+
+
 async def test_a_panel_in_which_nothing_was_changed_saves_nothing_and_says_so(chat):
     async with chat() as c:
         await c.pilot.press("ctrl+s")
         await c.sees("temperature")
         c.app.screen.query_one("#temperature", Input).value = "0.80"
         await c.pilot.press("ctrl+s")
-        await c.sees("nothing was changed here")
+        await c.sees("nothing was changed")
     assert not (paths.config_dir() / "config.toml").exists()
 
 

@@ -30,16 +30,20 @@ class SettingsController:
         self._screen, self._session = context.screen, context.session
         self._feedback, self._models = context.feedback, models
         self._composer = context.widgets.composer
+        self._unsaved = set[str]()
+        """Settings that were changed here one by one, and not saved for later chats."""
 
     def temperature(self, value: float) -> None:
         """Sample with another temperature; 0 is greedy."""
         settings = self._session.settings
         settings.sampling = replace(settings.sampling, temperature=value)
+        self._unsaved.add("temperature")
         self._session.tell(f"temperature {value:g} from the next reply on")
 
     def seed(self, value: int | None) -> None:
         """Fix the seed, or have a new one each time."""
         self._session.settings.seed = value
+        self._unsaved.add("seed")
         said = "a new seed each time" if value is None else f"seed {value} from now on"
         self._session.tell(said)
 
@@ -114,6 +118,7 @@ class SettingsController:
         except (setting_fields.SettingError, LocalspecError) as error:
             self._feedback.hint(str(error))
             return
+        self._unsaved.add(name)
         self._apply(change, f"{name} {typed} from the next reply on")
 
     def _is_theirs(self, name: str) -> bool:
@@ -138,18 +143,20 @@ class SettingsController:
 
     def open_panel(self) -> None:
         """Open the panel of all settings."""
-        from tui.screens.settings import SettingsScreen  # not needed for the first frame
+        from tui.screens.settings import Chosen, SettingsScreen  # not needed for the first frame
 
-        def closed(chosen: tuple[setting_fields.Change, Path | None] | None) -> None:
+        def closed(chosen: Chosen | None) -> None:
             if chosen is not None:
-                change, path = chosen
-                done = self._apply(change, "settings from the next reply on")
+                path = chosen.saved
+                self._unsaved = set(chosen.names if path is None else ())
+                done = self._apply(chosen.change, "settings from the next reply on")
                 if path is not None and done:
                     self._feedback.hint(f"in effect from the next reply on, and saved in {path}")
                 elif path is not None:  # the hint says what keeps the model from being loaded
                     self._session.tell(f"saved in {path}")
 
-        panel = SettingsScreen(self._session.settings, self._session.engine.options)
+        session, unsaved = self._session, frozenset(self._unsaved)
+        panel = SettingsScreen(session.settings, session.engine.options, unsaved)
         self._screen.app.push_screen(panel, closed)
 
     # -- presets -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,18 @@ _LINES = {
 }
 
 
-_UNCHANGED = "nothing was changed here, and only what is changed here is saved; Esc leaves"
+_UNCHANGED = "nothing was changed in this chat, and only what was is saved; Esc leaves"
 
 
-_Closed = tuple[Change, Path | None] | None
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the panel was closed with."""
+
+    change: Change
+    names: frozenset[str]
+    """Settings that were changed in this chat, there or before."""
+    saved: Path | None
+    """The file that they were saved in."""
 
 
 _WIDE = 112
@@ -49,17 +58,23 @@ class SettingRows(VerticalScroll, inherit_bindings=False):
     """Scrolls to the field with the focus; Up and Down move to another field."""
 
 
-class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
-    """Shows, changes and saves settings; returns the change, and the file where it was saved."""
+class SettingsScreen(SizedScreen[Chosen | None], ModalScreen[Chosen | None]):
+    """Shows, changes and saves settings; returns what was chosen, if anything."""
 
     BINDINGS = keymap.of_screen("settings")
     AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (_WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
 
-    def __init__(self, settings: Settings, options: Options | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        options: Options | None,
+        unsaved: frozenset[str] = frozenset(),
+    ) -> None:
+        """``unsaved`` are the settings that were changed in this chat and not saved."""
         super().__init__()
-        self._settings, self._options = settings, options
+        self._settings, self._options, self._unsaved = settings, options, unsaved
         self._values = setting_fields.values(settings, options)
 
     def compose(self) -> ComposeResult:
@@ -148,33 +163,36 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         """Use these settings."""
         change = self._check()
         if change is not None:
-            self.dismiss((change, None))
+            self.dismiss(Chosen(change, self._changed_names, None))
 
     async def action_save(self) -> None:
-        """Use these settings and save those that were changed here for later chats."""
+        """Use these settings and save those that were changed in this chat for later ones."""
         change = self._check()
         if change is None:
             return
-        if not (changed := self._changes()):
+        if not (names := self._changed_names):
             self._verdict.update(Content.styled(_UNCHANGED, "$quiet"))
             return
         try:
-            path = await asyncio.to_thread(edit.save, changed)
+            path = await asyncio.to_thread(edit.save, self._defaults(names))
         except LocalspecError as error:
             self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
             return
-        self.dismiss((change, path))
+        self.dismiss(Chosen(change, names, path))
 
-    def _changes(self) -> dict[edit.Place, Value]:
-        """What was changed here, for config.toml; None, which removes the key, for defaults. The
-        rest may come from flags or a preset, or another window may have saved it otherwise since.
+    @property
+    def _changed_names(self) -> frozenset[str]:
+        """What was changed in this chat. The rest may come from flags or a preset, or another
+        window may have saved it otherwise since.
         """
-        defaults, text_of = setting_fields.defaults(), setting_fields.text_of
-        return {
-            (name,): None if value == defaults[name] else value
-            for name, value in self._wanted.items()
-            if text_of(value) != text_of(self._values[name])
-        }
+        before, text_of = self._values, setting_fields.text_of
+        here = {n for n, value in self._wanted.items() if text_of(value) != text_of(before[n])}
+        return frozenset(here | (self._unsaved & self._wanted.keys()))
+
+    def _defaults(self, names: frozenset[str]) -> dict[edit.Place, Value]:
+        """Values for config.toml; None, which removes the key, for defaults."""
+        defaults, wanted = setting_fields.defaults(), self._wanted
+        return {(name,): None if wanted[name] == defaults[name] else wanted[name] for name in names}
 
     def action_leave(self) -> None:
         """Close without a change."""
