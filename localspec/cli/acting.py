@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import shlex
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -120,8 +120,12 @@ class Acting:
                 wanted[at] = tool
         most = result_size(self.context, len(wanted))
         ended: dict[int, SavedCall] = {}
+
+        async def one(at: int, tool: OfferedTool) -> None:
+            ended[at] = await _called(box, found[at], tool, most)
+
         with suppress(Interrupted):
-            self._wait(_all(box, found, wanted, most, ended))
+            self._wait(_together(one(at, tool) for at, tool in wanted.items()))
         for at in wanted:
             found[at] = ended.get(at) or dataclasses.replace(found[at], state="stopped")
         for call in found:
@@ -238,27 +242,19 @@ def _tell_of_preset() -> None:
         tell(f"the tools of preset {preset.name} are not called here without {flags}")
 
 
-async def _all(
-    box: Toolbox,
-    calls: Sequence[SavedCall],
-    wanted: dict[int, OfferedTool],
-    most: int,
-    ended: dict[int, SavedCall],
-) -> None:
-    """Run the wanted calls side by side; each is in ``ended`` as soon as it has ended."""
+async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*calls)
 
-    async def one(at: int, tool: OfferedTool) -> None:
-        call = calls[at]
-        result = await box.run(tool, call.arguments, most)
-        ended[at] = dataclasses.replace(
-            call,
-            state="failed" if result.failed else "done",
-            result=result.text,
-            seconds=round(result.seconds, 3),
-            allowed="flag",
-        )
 
-    await asyncio.gather(*(one(at, tool) for at, tool in wanted.items()))
+async def _called(box: Toolbox, call: SavedCall, tool: OfferedTool, most: int) -> SavedCall:
+    result = await box.run(tool, call.arguments, most)
+    return dataclasses.replace(
+        call,
+        state="failed" if result.failed else "done",
+        result=result.text,
+        seconds=round(result.seconds, 3),
+        allowed="flag",
+    )
 
 
 @contextmanager

@@ -1,13 +1,11 @@
-"""Where a picture stands in a prompt: its tokens without a reply, and texts that would forge it."""
+"""Pictures in prompts: their rows are counted and have no text, and no text can forge them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import gguf_tools
 import pytest
 
 from localspec.core.errors import AuditError
@@ -43,14 +41,6 @@ class Sight:
 
     def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Part:
         return Part(decoded.digest)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    path: Path = tmp_path_factory.mktemp("marks") / "model.gguf"
-    found = Model(gguf_tools.write_llama(path))
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ class FilesInUse:
 
     @classmethod
     def of(cls, slots: EngineSlots, embeddings: Embeddings) -> Self:
-        """Those of the models that have an engine or get one, of the one that the server was
-        started with while there is such a model, and of the models of texts, loaded or not.
+        """The files of models that have an engine or get one, of the model that the server was
+        started with while any has, and of the models of texts, loaded or not.
         """
         busy, opened = list[Options](), list[Path]()
         for options in slots.every:

@@ -15,7 +15,7 @@ class RequestedAdapters:
         self._files: defaultdict[str, list[Path]] = defaultdict(list)
 
     def of(self, options: Options) -> tuple[Path, ...]:
-        """Those of the model of some options."""
+        """The adapter files for the model of some options."""
         return tuple(self._files[options.model])
 
     def add(self, options: Options, file: Path) -> None:

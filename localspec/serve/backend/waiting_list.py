@@ -33,7 +33,7 @@ class WaitingList:
         self._waiting: list[Waiting] = []
 
     def __iter__(self) -> Iterator[Waiting]:
-        """Those that wait now, but for those that were cancelled and are about to leave."""
+        """The requests that wait now; not those that were cancelled and are about to leave."""
         return iter([one for one in self._waiting if not one.turn.done()])
 
     def join(self, options: Options | None) -> Waiting:
