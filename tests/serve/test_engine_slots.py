@@ -131,6 +131,65 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_others_as_they_were(make
     assert alive(world) == ["fake", "third"]
 
 
+def breaks(world, monkeypatch, name):
+    """An event after which the loading of that model fails."""
+    end, opened = asyncio.Event(), FakeEngine.open
+
+    async def broken(engine):
+        if engine.options.model == name:
+            await end.wait()
+            raise LocalspecError("damaged")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", broken)
+    return end
+
+
+async def test_the_place_of_a_model_that_cannot_be_loaded_is_given_to_who_waits(
+    make_models, monkeypatch
+):
+    world = await make_models(2)
+    failed = breaks(world, monkeypatch, "other")
+    end, asked = await held(world, "fake")
+    second = asyncio.create_task(ask(world, "other"))
+    await until_so(lambda: world.engines[-1].options.model == "other", pause=turn)
+    third = asyncio.create_task(ask(world, "third"))
+    await turn(0.01)
+    failed.set()
+    assert await second == 503
+    assert await third == "third"
+    assert alive(world) == ["fake", "third"]
+    end.set()
+    assert await asked[0] == "fake"
+
+
+async def test_a_model_that_fails_when_its_client_has_left_leaves_no_trace(
+    make_models, monkeypatch
+):
+    world = await make_models(2)
+    failed = breaks(world, monkeypatch, "other")
+    second = asyncio.create_task(ask(world, "other"))
+    await until_so(lambda: world.engines[-1].options.model == "other", pause=turn)
+    second.cancel()
+    await turn(0)
+    failed.set()
+    await until_so(lambda: world.slots.present.options.model == "fake", pause=turn)
+    assert (await world.client.get("/health")).status_code == 200
+    assert (await world.client.post(CHAT, json=HI)).json()["model"] == "fake"
+
+
+async def test_restarts_of_a_model_that_is_gone_still_count(make_models, monkeypatch):
+    world = await make_models(2)
+    assert await ask(world, "other") == "other"
+    world.load_error = LocalspecError("damaged")
+    world.engines[-1].die()
+    await until_so(lambda: not world.slots.present.loading, pause=turn)
+    assert world.slots.restarts == 1
+    assert await ask(world, "other") == 503
+    assert world.slots.restarts == 1
+    assert [one.model for one in world.slots.every] == ["fake"]
+
+
 async def test_requests_at_once_for_a_new_model_load_it_once(make_models):
     world = await make_models(3)
     asked = [asyncio.create_task(ask(world, "other")) for _ in range(5)]

@@ -93,7 +93,12 @@ class EngineSlot:
     @property
     def loading(self) -> bool:
         """Whether a model is being loaded."""
-        return self._opening is not None or self.exchanging
+        return self.attempt is not None or self.exchanging
+
+    @property
+    def attempt(self) -> asyncio.Task[OwnEngine] | None:
+        """The running attempt to load; None where there is none."""
+        return self._opening
 
     @property
     def exchanging(self) -> bool:

@@ -54,6 +54,8 @@ class EngineSlots:
         self.adapters = RequestedAdapters()
         self._slots = [self._made(options)]
         """In the order in which requests were let in, the last one last; of different models."""
+        self._removed_restarts = 0
+        """Those of slots that are gone."""
         self._waiting = WaitingList()
         self._look: asyncio.TimerHandle | None = None
         """Looks again who may come in, once a model need not stay any more."""
@@ -116,7 +118,7 @@ class EngineSlots:
     @property
     def restarts(self) -> int:
         """How often engines that had died were started again."""
-        return sum(slot.restarts for slot in self._slots)
+        return self._removed_restarts + sum(slot.restarts for slot in self._slots)
 
     def options_of(self, engine: OwnEngine) -> Options:
         """Options of the model of an engine in use; the present one's if it has just died."""
@@ -132,7 +134,6 @@ class EngineSlots:
         Raises:
             LocalspecError: as `EngineSlot.ready`.
         """
-        await self._make_beside(options)
         slot, engine = await self._ready(options)
         try:
             assert options is None or options.model == slot.options.model
@@ -195,13 +196,19 @@ class EngineSlots:
 
     async def _ready(self, options: Options | None) -> tuple[EngineSlot, OwnEngine]:
         """The slot of a request, and its engine."""
+        beside = True
         while True:
+            if beside:
+                await self._make_beside(options)
             slot = await self._turn(options)
+            if slot is None:
+                continue
             try:
                 return slot, await self._engine(slot, options)
             except OutOfMemoryError:
                 if len(self._slots) == 1 and slot in self._slots:
                     raise
+                beside = False
             # It did not fit beside the others after all: it takes the place of one, once an
             # exchange that ends in this instant has said so.
             await asyncio.sleep(0)
@@ -221,23 +228,36 @@ class EngineSlots:
             self._leave(slot)
             if slot not in self._slots:
                 await slot.close()
+            elif slot.attempt is not None:  # it goes on, maybe for nobody
+                slot.attempt.add_done_callback(lambda _: self._remove_failed())
             raise
 
     def _remove(self, slot: EngineSlot) -> None:
         """Remove a slot that has no engine, unless it is the only one."""
         if slot in self._slots and len(self._slots) > 1:
             self._slots.remove(slot)
+            self._removed_restarts += slot.restarts
+            self._waiting.ask_again(self._may_add)
 
-    async def _turn(self, options: Options | None) -> EngineSlot:
-        """The slot of a request, when it is its turn; the request leaves it by `_leave`."""
+    def _remove_failed(self) -> None:
+        """Remove slots of models that could not be loaded, once all who wanted those have left."""
+        for slot in [*self._slots]:
+            if slot.empty and slot.error is not None and slot.options.model != self.first.model:
+                self._remove(slot)
+
+    async def _turn(self, options: Options | None) -> EngineSlot | None:
+        """The slot of a request, when it is its turn; the request leaves it by `_leave`. None where
+        it may have one beside the others meanwhile.
+        """
         one = self._waiting.join(options)
         self._advance()
         try:
             return await one.turn
         except BaseException:
             self._waiting.leave(one)
-            if one.turn.done() and not one.turn.cancelled():
-                one.turn.result().leave()  # the turn came, and the request is cancelled
+            slot = one.turn.result() if one.turn.done() and not one.turn.cancelled() else None
+            if slot is not None:
+                slot.leave()  # the turn came, and the request is cancelled
             self._advance()
             raise
 

@@ -5,7 +5,7 @@ whichever is present.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from localspec.core.options import Options
@@ -18,8 +18,8 @@ class Waiting:
 
     options: Options | None
     """Options of the model that it needs; None: any."""
-    turn: asyncio.Future[EngineSlot]
-    """The slot that it was given."""
+    turn: asyncio.Future[EngineSlot | None]
+    """The slot that it was given; None: there may be one beside the others now."""
 
     def takes(self, options: Options) -> bool:
         """Whether the engine of these options answers it."""
@@ -56,3 +56,10 @@ class WaitingList:
         self._waiting.remove(one)
         slot.enter()
         one.turn.set_result(slot)
+
+    def ask_again(self, may_add: Callable[[Options], bool]) -> None:
+        """End the waiting of those whose model may have a slot beside the others now."""
+        for one in self:
+            if one.options is not None and may_add(one.options):
+                self._waiting.remove(one)
+                one.turn.set_result(None)
