@@ -37,6 +37,43 @@ else:
     server.run()
 """
 
+LIGHT = """
+import json, sys, time
+NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+TOOLS = [
+    {"name": "add", "description": "Add two numbers.",
+     "inputSchema": {"type": "object", "properties": NUMBERS, "required": ["a", "b"]}},
+    {"name": "sleep", "description": "Never ends.", "inputSchema": {"type": "object"}},
+]
+
+def call(params):
+    if params["name"] == "sleep":
+        time.sleep(3600)
+    given = params["arguments"]
+    return {"content": [{"type": "text", "text": f"the sum is {given['a'] + given['b']}"}]}
+
+ANSWERS = {
+    "initialize": lambda params: {
+        "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+        "serverInfo": {"name": "tester", "version": "1"},
+    },
+    "ping": lambda params: {},
+    "tools/list": lambda params: {"tools": TOOLS},
+    "tools/call": call,
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] in ANSWERS:
+        answer["result"] = ANSWERS[message["method"]](message.get("params", {}))
+    else:
+        answer["error"] = {"code": -32601, "message": "there is no such method"}
+    print(json.dumps(answer), flush=True)
+"""
+"""Starts in a blink: it has the protocol without a library. For tests of what calls tools."""
+
 HOSTILE = r"""
 import os, sys, time
 from mcp.server.mcpserver import MCPServer

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_engine import FakeEngine, Script, calling
+from mcp_servers import LIGHT
 from waiting import turn as turn_of_the_loop
 from waiting import until_so
 
@@ -35,31 +36,12 @@ from tui.session.tool_runs import ToolRun
 from tui.session.tool_shelf import ToolShelf
 from tui.terminal import desktop
 
-SERVER = """
-import os, time
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("tester", version="1")
-
-@server.tool()
-def add(a: int, b: int) -> str:
-    "Add two numbers."
-    return f"the sum is {a + b}"
-
-@server.tool()
-def sleep() -> str:
-    "Never ends."
-    time.sleep(3600)
-    return "slept"
-
-server.run()
-"""
-
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     program = tmp_path / "server.py"
-    program.write_text(SERVER)
+    program.write_text(LIGHT)
     folder = paths.make(paths.config_dir())
     entry = {"command": sys.executable, "args": [str(program)]}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"maths": entry}}))
