@@ -64,13 +64,12 @@ def installing(command):
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch, programs):
-    """A folder with notes and a repository, a page, the three servers; the address of the page."""
+    """A folder with letters and a repository, the three servers, a page; the address of it."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     work = tmp_path / "work"
     notes, letters, page = work / "notes", work / "letters", tmp_path / "site"
     for folder in (notes, letters, page):
         folder.mkdir(parents=True)
-    (notes / "bridge.txt").write_text("The bridge opens on 4 June.\n")
     (letters / "harbour.md").write_text("The harbour opens at 9.\n")
     (page / "museum.html").write_text(
         "<html><head><title>Museum</title></head><body><h1>Museum</h1>"
@@ -126,12 +125,6 @@ def test_a_folder_is_listed(desk):
     calls, answer = answered('Which files are in "letters"?')
     assert calls == [("files/list_directory", {"path": "letters"}, "[FILE] harbour.md")]
     assert answer == "letters has harbour.md."
-
-
-def test_a_file_is_read(desk):
-    calls, answer = answered('What does "notes/bridge.txt" say?')
-    assert [call[:2] for call in calls] == [("files/read_text_file", {"path": "notes/bridge.txt"})]
-    assert answer == "notes/bridge.txt says: The bridge opens on 4 June."
 
 
 def test_a_question_that_needs_two_tools_takes_the_result_of_one_for_the_other(desk):

@@ -85,16 +85,31 @@ def test_the_search_works_without_a_server(site):
     assert {"Exactness", "Drafters", "Windows"} <= titles
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of a site of two pages that is built as ours is, and can be."""
+    folder = tmp_path_factory.mktemp("small")
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        (folder / name).write_text("# A page of the repository\n", encoding="utf-8")
+    docs = folder / "docs"
+    docs.mkdir()
+    (docs / "exactness.md").write_text("# A page\n\n## A heading\n", encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "site_hooks.py", docs)
+    shutil.copy(ROOT / "mkdocs.yml", folder / "ours.yml")
+    own = {"INHERIT": "ours.yml", "nav": ["index.md", "windows.md", "exactness.md"]}
+    (folder / "mkdocs.yml").write_text(json.dumps(own), encoding="utf-8")
+    page(folder, "exactness.md#a-heading")
+    done = build(folder, folder / "site")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def page(folder: Path, link: str) -> None:
+    text = f"# Windows\n\n[there]({link})\n"
+    (folder / "docs" / "windows.md").write_text(text, encoding="utf-8")
+
+
 @pytest.mark.parametrize("link", ["nowhere.md", "exactness.md#no-such-heading", "../none.py"])
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "models.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    cards = (f"localspec/{folder}/MODEL_CARD.md" for folder in ("demo", "demo/sees"))
-    for name in (*cards, "localspec/engine/protocol.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    assert build(tmp_path, tmp_path / "before").returncode == 0
-    page = tmp_path / "docs" / "windows.md"
-    page.write_text(f"{page.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
-    assert build(tmp_path, tmp_path / "site").returncode != 0
+def test_a_link_that_leads_nowhere_fails_the_build(small, link):
+    page(small, link)
+    assert build(small, small / "site").returncode != 0
