@@ -175,9 +175,7 @@ def test_no_text_of_a_damaged_header_is_continued(shelf: KvStore, tmp_path: Path
     end = written.index(b"]}", written.index(b"text_tokens"))
     for at in range(18, end + 2):  # behind the magic
         for change in (0x01, 0x15, 0x80):
-            saved.path.write_bytes(
-                written[:at] + bytes([written[at] ^ change]) + written[at + 1 :]
-            )
+            saved.path.write_bytes(written[:at] + bytes([written[at] ^ change]) + written[at + 1 :])
             disk = DiskStates(KvStore("this", tmp_path / "states"), cuts_anywhere=True)
             assert disk.conversations("") == [], (at, change)
             assert disk.notices == [DAMAGED]
