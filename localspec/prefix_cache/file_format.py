@@ -121,7 +121,8 @@ def read_start(file: BinaryIO) -> Start:
         raise OtherFormatError if start.startswith(_KIND) else DamagedError
     if len(start) != _START:
         raise DamagedError
-    return Start(*_FIXED.unpack(start[len(_MAGIC) : -DIGEST]), start[-DIGEST:])
+    n_header, n_bytes, seconds = _FIXED.unpack(start[len(_MAGIC) : -DIGEST])
+    return Start(n_header, n_bytes, seconds, start[-DIGEST:])
 
 
 def _header(state: State) -> bytes:

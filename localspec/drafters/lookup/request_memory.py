@@ -5,10 +5,10 @@ tokens before a place to that place, and a newer place replaces an older one, so
 bounded and learning is a few array operations. Lookups compare the tokens themselves: a collision
 of hashes, or a place of a text that is gone, costs a comparison and nothing else.
 
-Two generations: texts go into the younger one, and once that is full the older one is begun anew
-in the same arrays, which are not emptied: that would take long, and all replies wait. Passages that the younger one has already are not stored again, which keeps a conversation
-that is sent with every request from filling the memory, and those that only the older one has are:
-what is repeated stays.
+Two generations: texts go into the younger one, and once that is full the older one is begun anew in
+the same arrays, which are not emptied: that would take long, and all replies wait. Passages that
+the younger one has already are not stored again, which keeps a conversation that is sent with every
+request from filling the memory, and those that only the older one has are: what is repeated stays.
 
 What one owner wrote is never found for another, not even by accident: places have an owner, and the
 hash of each owner has a secret of its own, so that nobody can replace a chosen place of another.
