@@ -63,7 +63,7 @@ class SavedCall:
         """Whether its arguments are a JSON object, as a `MessageCall` has them."""
         try:
             return isinstance(json_text.read(self.arguments), dict)
-        except (ValueError, RecursionError, UsageError):
+        except (ValueError, UsageError):
             return False
 
 

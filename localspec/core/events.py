@@ -47,7 +47,7 @@ class MessageCall:
     def __post_init__(self) -> None:
         try:
             sound = isinstance(json_text.read(self.arguments), dict)
-        except (ValueError, RecursionError):
+        except ValueError:
             sound = False
         if not sound:
             raise UsageError(f"the arguments of a call of {self.name!r} are not a JSON object")

@@ -19,6 +19,10 @@ MOST_FRACTIONS = 1 << 16
 """Numbers with a fraction or an exponent: to write one exactly takes two microseconds."""
 LONGEST_NUMBER = 400
 """Characters: the time to read or write a number grows with their square."""
+MOST_DEPTH = 128
+"""Most arrays and objects inside each other, more than any schema has. Templates, `json` and what
+walks through a value go into each of them by a call, and Python has a most of calls.
+"""
 
 
 def read(text: str) -> Any:
@@ -26,8 +30,7 @@ def read(text: str) -> Any:
 
     Raises:
         ValueError: it is no JSON.
-        RecursionError: it is nested too deep.
-        UsageError: it has too many values, or too long a number.
+        UsageError: it has too many values, too long a number, or is nested too deep.
     """
     marks = sum(text.count(mark) for mark in ",:[{")
     if marks > MOST_MARKS:
@@ -39,7 +42,29 @@ def read(text: str) -> Any:
             raise _too_much("more numbers that are not whole", MOST_FRACTIONS)
         return float(_short(number))
 
-    return json.loads(text, parse_int=lambda number: int(_short(number)), parse_float=fraction)
+    try:
+        found = json.loads(text, parse_int=lambda n: int(_short(n)), parse_float=fraction)
+        require_shallow(text, found)
+    except RecursionError:
+        raise _too_much("too many arrays and objects inside each other", MOST_DEPTH) from None
+    return found
+
+
+def require_shallow(text: str, value: Any) -> None:
+    """Refuse what is nested too deep to be walked through; ``text`` is what it was read from.
+
+    Raises:
+        RecursionError: it is.
+    """
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
+        return
+    level: list[Any] = [[value]]
+    for _ in range(MOST_DEPTH + 1):
+        inside = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for values in inside for one in values if isinstance(one, dict | list)]
+        if not level:
+            return
+    raise RecursionError(f"it is nested deeper than {MOST_DEPTH}")
 
 
 def read_plain(text: str) -> Any:
@@ -50,6 +75,7 @@ def read_plain(text: str) -> Any:
         RecursionError: it is nested too deep.
     """
     found = json.loads(text, parse_float=finite, parse_constant=finite)
+    require_shallow(text, found)
     if "\\u" in text:  # else there is no half of a character, unless it stands there as such
         json.dumps(found, ensure_ascii=False).encode()
     return found

@@ -224,7 +224,7 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
         return
     try:
         data = json_text.read(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UsageError(f"the {name} are not JSON") from None
     if not isinstance(data, kind):
         wanted = "an object" if kind is dict else "a list"

@@ -101,7 +101,7 @@ def read_breakers(given: str | Sequence[str]) -> str:
             return DRY_SEQUENCE_BREAKERS.default
         try:
             found = json_text.read(text if text.startswith("[") else f"[{text}]")
-        except (ValueError, RecursionError):
+        except ValueError:
             found = None
     if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
         raise UsageError(

@@ -1,9 +1,9 @@
 """The pictures of messages, as parts of prompts.
 
-Where a picture stands, the text of a prompt has a *mark* with the digest of its pixels. It goes
-through the chat template as text does; when the text is split into tokens, the picture's rows and
-what the model wants around them take its place. So a text says which pictures are in it, and
-whoever compares texts compares pictures too.
+Where a picture stands, the text of a prompt has a *mark* with a digest of what stands for it among
+the tokens: its rows and what the model wants around them. It goes through the chat template as text
+does; when the text is split into tokens, these take its place. So whoever compares texts compares
+pictures too, and the encoder that sees them.
 
 A template is given much that others wrote: texts, tools, arguments. So a mark has a secret too as
 long as it may meet them, and what a template wrote keeps only the marks that have it.
@@ -16,6 +16,7 @@ import re
 import secrets
 import threading
 import weakref
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -179,8 +180,8 @@ class Pictures:
                 )
             name = decoding.called(picture)
             decoded = decoding.decoded(data, name, cancelled, rate=encoder.rate)
-            mark = f"{_OPENS}{decoded.digest.hex()[:32]}{_CLOSES}"
             part = encoder.tokenized(decoded, cancelled)
+            mark = mark_of(part)
         with self._lock:
             self._marks[key], self._parts[mark], self._kept[mark] = mark, part, part
             self._marks.move_to_end(key)
@@ -221,6 +222,12 @@ class Pictures:
         if begun < len(text) or not found:
             found += split(text[begun:], bos=bos and not found)
         return found
+
+
+def mark_of(part: PicturePart) -> str:
+    """The mark of a picture, without a secret."""
+    digest = hashlib.sha256(array("q", part.tokens).tobytes()).hexdigest()
+    return f"{_OPENS}{digest[:32]}{_CLOSES}"
 
 
 def _too_many(messages: Sequence[Message]) -> int:

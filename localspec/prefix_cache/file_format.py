@@ -1,4 +1,6 @@
-"""The file of a saved state: a header, the bytes of its parts, and a digest of both."""
+"""The file of a saved state: a header with a digest of its own, since its texts and tokens are used
+before its parts are read; the bytes of its parts; and a digest of all.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from localspec.prefix_cache.states import (
 )
 
 _KIND = b"localspec state "
-_MAGIC = _KIND + b"2\n"
+_MAGIC = _KIND + b"3\n"
 _FIXED = struct.Struct("<QQd")
-"""After the magic: bytes of the header, bytes of the states, seconds that they spare."""
-_START = len(_MAGIC) + _FIXED.size
+"""After the magic: bytes of the header, bytes of the states, seconds that they spare. A digest of
+them and of the header follows.
+"""
 DIGEST = 32
+_START = len(_MAGIC) + _FIXED.size + DIGEST
 _CHUNK = 1 << 22
 _LARGEST_HEADER = 1 << 28
 
@@ -71,7 +75,12 @@ class Saved:
 def start_of(state: State, seconds: float) -> bytes:
     """The header of a state that spares that many seconds of reading."""
     header = _header(state)
-    return _MAGIC + _FIXED.pack(len(header), state.n_bytes, seconds) + header
+    fixed = _FIXED.pack(len(header), state.n_bytes, seconds)
+    return _MAGIC + fixed + _digest(fixed + header) + header
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST).digest()
 
 
 def chunks(state: State) -> Iterator[memoryview]:
@@ -82,8 +91,27 @@ def chunks(state: State) -> Iterator[memoryview]:
             yield part[at : at + _CHUNK]
 
 
-def read_start(file: BinaryIO) -> tuple[int, int, float]:
-    """Bytes of the header and of the parts, and the seconds that the state spares.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a file begins with."""
+
+    n_header: int
+    """Bytes of the header."""
+    n_bytes: int
+    """Bytes of all parts."""
+    seconds: float
+    """What the state spares."""
+    digest: bytes
+    """Of these and of the header."""
+
+    def is_of(self, header: bytes) -> bool:
+        """Whether this and the header are what was written."""
+        fixed = _FIXED.pack(self.n_header, self.n_bytes, self.seconds)
+        return _digest(fixed + header) == self.digest
+
+
+def read_start(file: BinaryIO) -> Start:
+    """What comes before the header; whether it is what was written, `Start.is_of` tells.
 
     Raises:
         DamagedError, OtherFormatError, OSError
@@ -93,8 +121,8 @@ def read_start(file: BinaryIO) -> tuple[int, int, float]:
         raise OtherFormatError if start.startswith(_KIND) else DamagedError
     if len(start) != _START:
         raise DamagedError
-    n_header, n_bytes, seconds = _FIXED.unpack(start[len(_MAGIC) :])
-    return int(n_header), int(n_bytes), float(seconds)
+    n_header, n_bytes, seconds = _FIXED.unpack(start[len(_MAGIC) : -DIGEST])
+    return Start(n_header, n_bytes, seconds, start[-DIGEST:])
 
 
 def _header(state: State) -> bytes:
@@ -115,15 +143,19 @@ def read_header(file: BinaryIO, path: Path, owner: str) -> Saved:
     """The header of a saved state: its contents without the bytes of its parts.
 
     Raises:
-        DamagedError: it is not what was written, as far as that can be seen, or another owner's.
+        DamagedError: it is not what was written, the file has not all parts, or it is another
+            owner's.
         OtherFormatError, OSError
     """
-    n_header, n_bytes, _ = read_start(file)
-    size = os.fstat(file.fileno()).st_size
-    if n_header > _LARGEST_HEADER or _START + n_header + n_bytes + DIGEST != size:
+    start = read_start(file)
+    n_bytes, size = start.n_bytes, os.fstat(file.fileno()).st_size
+    if start.n_header > _LARGEST_HEADER or _START + start.n_header + n_bytes + DIGEST != size:
+        raise DamagedError
+    header = file.read(start.n_header)
+    if not start.is_of(header):
         raise DamagedError
     try:
-        data = json.loads(file.read(n_header).decode("utf-8", "surrogatepass"))
+        data = json.loads(header.decode("utf-8", "surrogatepass"))
         saved = Saved(
             path=path,
             owner=str(data["owner"]),

@@ -211,8 +211,8 @@ def _worth(path: Path) -> tuple[float, float]:
     used = _used(path)
     try:
         with checked.opened(path) as file:
-            n_header, n_bytes, seconds = read_start(file)
-        rate = seconds / (n_header + n_bytes)
+            start = read_start(file)
+        rate = start.seconds / (start.n_header + start.n_bytes)
     except (OSError, DamagedError, OtherFormatError, ZeroDivisionError):
         rate = 0.0
     return (math.log2(rate) if rate > 0 else -math.inf) - (time.time() - used) / _DAY, used

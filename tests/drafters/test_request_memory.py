@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,6 +165,39 @@ def test_memory_is_bounded_and_the_newest_texts_stay() -> None:
             text[100:104], LONGEST
         )
     assert memory.recall("owner 0", novel(100), 4) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="counts pages of Linux")
+def test_a_large_memory_takes_what_its_texts_take() -> None:
+    """To have all of it at once takes a second, in which all replies wait."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    memory, text = RequestMemory(4 << 30), novel(2000)
+    before = resident()
+    memory.learn("", text)
+    assert resident() - before < 100 << 20
+    assert memory.n_bytes < 1 << 20
+    assert memory.recall("", text[:100], 4) == Passage(text[100:104], LONGEST)
+
+
+def test_texts_that_went_are_not_found_in_the_arrays_that_others_took() -> None:
+    memory, rng = RequestMemory(100_000), random.Random(0)
+    texts = [novel(rng.randrange(20, 300), seed) for seed in range(100)]
+    arrays = set[int]()
+    for n, text in enumerate(texts):
+        memory.learn("", text)
+        arrays |= {id(generation._stream) for generation in memory._generations}
+        room = 100_000 // 24
+        for earlier in texts[n::-1]:
+            for end in (len(earlier) // 2, len(earlier) - 1, len(earlier)):
+                found = memory.recall("", earlier[:end], 4)
+                if found is not None:
+                    assert found.following == earlier[end : end + 4] != []
+                    assert room > len(earlier)
+            room -= len(earlier)
+    assert len(arrays) == 2
 
 
 def test_many_owners_do_not_grow_the_memory() -> None:

@@ -90,6 +90,81 @@ def test_a_text_taken_in_by_pieces_is_the_same_text(
     assert suffixes.matches(1000) == fresh.matches(1000)
 
 
+@pytest.fixture
+def touched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that were taken in and back, one count after the other."""
+    found: list[int] = []
+    take_in, take_back = SuffixIndex._take_in, SuffixIndex._take_back
+
+    def taken_in(self: SuffixIndex, token: int) -> None:
+        found.append(1)
+        take_in(self, token)
+
+    def taken_back(self: SuffixIndex, length: int) -> None:
+        found.append(len(self.text) - length)
+        take_back(self, length)
+
+    monkeypatch.setattr(SuffixIndex, "_take_in", taken_in)
+    monkeypatch.setattr(SuffixIndex, "_take_back", taken_back)
+    return found
+
+
+@pytest.mark.parametrize("common", [0, 100, 499, 500, 501, 900, 1000])
+@pytest.mark.parametrize("earlier", [0, 700])
+def test_what_another_text_does_not_have_goes_by_pieces_too(
+    touched: list[int], common: int, earlier: int
+) -> None:
+    before = [*range(5000, 5000 + earlier)]
+    suffixes, first = SuffixIndex(before), [*range(1000)]
+    suffixes.follow(first)
+    for then in ([*first[:common], *range(2000, 2250)], first[:common], []):
+        touched.clear()
+        done, most = False, 64
+        for _ in range(40):
+            done = suffixes.follow(then, most=most)
+            assert sum(touched) <= most
+            assert len(suffixes) <= len(then)
+            touched.clear()
+            if done:
+                break
+        assert done
+        assert suffixes.text == [*before, *then]
+        fresh = SuffixIndex(before)
+        fresh.follow(then)
+        assert fresh._last == suffixes._last
+        assert fresh._before == suffixes._before
+
+
+def test_no_reply_waits_until_all_of_another_one_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, touched: list[int]
+) -> None:
+    """Neither at the end of a reply, nor where the next one begins, also in another sequence."""
+    monkeypatch.setattr(suffix, "AT_ONCE", 100)
+    drafter = Suffix(earlier=[[*range(500, 900)]])
+    long, other = [*range(400)], [*range(200), *range(900, 950), 0, 1]
+    touched.clear()
+
+    def most_at_once(step: Callable[[], object], times: int = 1) -> int:
+        counts = []
+        for _ in range(times):
+            step()
+            counts.append(sum(touched))
+            touched.clear()
+        return max(counts)
+
+    assert most_at_once(lambda: drafter.prompt_read(0, long, 400), 4) == 100
+    assert most_at_once(lambda: drafter.prompt_read(0, other, 252), 1) == 100
+    assert most_at_once(lambda: drafter.commit([Committed(0, long[:9], [1])])) <= 100
+    assert most_at_once(lambda: drafter.prompt_read(0, other, 252), 8) <= 100
+    (draft,) = drafter.propose([ask(other, 3)])
+    assert draft.tokens.tolist() == [2, 3, 4]
+    touched.clear()
+    assert most_at_once(lambda: drafter.close(0)) <= 100
+    for seq in (0, 1):
+        assert most_at_once(lambda seq=seq: drafter.prompt_read(seq, other, 252), 9) <= 100
+        assert drafter.length(seq) == 252
+
+
 def test_a_long_text_that_was_restored_is_indexed_over_several_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,17 +161,20 @@ def states(chance: Chance, folder: Path) -> str | None:
     """Saved KV caches."""
     from localspec.prefix_cache.file_format import DamagedError
     from localspec.prefix_cache.files import KvStore
-    from localspec.prefix_cache.states import State, token_ids
+    from localspec.prefix_cache.states import Conversation, State, token_ids
 
+    said = Conversation("What is this?", (1, 2, 3, 104, 5))
     shelf = KvStore("setting", folder)
     state = memoryview(chance.randbytes(3000))
-    shelf.put(State("", token_ids([1, 2, 3]), state, rate=5.0), 1.0)
+    shelf.put(State("", token_ids([1, 2, 3]), state, rate=5.0, conversation=said), 1.0)
     (path,) = (folder / "setting").glob("*.state")
     path.write_bytes(mutations.in_bytes(path.read_bytes(), chance))
 
     def read() -> None:
         found, _ = shelf.saved()
         for saved in found:
+            if saved.conversation != said:
+                raise AssertionError("a changed text would be continued")
             if shelf.load(saved).state != state or saved.tokens.tolist() != [1, 2, 3]:
                 raise AssertionError("a changed state was taken for a whole one")
 

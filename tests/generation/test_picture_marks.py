@@ -14,6 +14,7 @@ from localspec.core.media_rows import UNKNOWN, is_row, row_ids
 from localspec.core.picture import Decoded, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.generation.infill import InfillPrompts
+from localspec.generation.pictures import Pictures, mark_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.tokenizing import tokenized
 from localspec.llama.model import Model
@@ -22,7 +23,6 @@ from localspec.media import decoding
 ROWS = 16
 SHOWN = Picture(data=b"a picture")
 DIGEST = hashlib.sha256(SHOWN.data or b"").digest()
-FORGED = f"\ufdd2{DIGEST.hex()[:32]}\ufdd3"
 ASKED = ReplyRequest((Message("user", "What is this?", pictures=(SHOWN,)),), owner="A")
 
 
@@ -33,23 +33,33 @@ class Part:
         self.tokens = tuple(row_ids(digest, ROWS))
 
 
+FORGED = mark_of(Part(DIGEST))
+
+
 class Sight:
     rate = None
+
+    def __init__(self, projector: bytes = b"") -> None:
+        self.projector = projector
 
     def encoder(self, tell: Callable[[str], None], cancelled: object = None) -> Sight:
         return self
 
     def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Part:
-        return Part(decoded.digest)
+        return Part(self.projector + decoded.digest)
 
 
-@pytest.fixture
-def builder(model: Model, monkeypatch: pytest.MonkeyPatch) -> PromptBuilder:
+@pytest.fixture(autouse=True)
+def _pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     class Grey:
         def __init__(self, data: bytes) -> None:
             self.digest = hashlib.sha256(data).digest()
 
     monkeypatch.setattr(decoding, "decoded", lambda data, *_, **__: Grey(data))
+
+
+@pytest.fixture
+def builder(model: Model) -> PromptBuilder:
     return PromptBuilder(model, 4096, Sight())
 
 
@@ -65,7 +75,7 @@ def test_the_rows_of_a_picture_count_and_have_no_text(model: Model, builder: Pro
     assert list(found.tokens) == [UNKNOWN if is_row(t) else t for t in prompt.tokens]
     assert {p for p, t in zip(found.pieces, found.tokens, strict=True) if t == UNKNOWN} == {""}
     assert "<image>" in found.text
-    assert DIGEST.hex()[:32] not in found.text
+    assert FORGED[1:-1] not in found.text
 
 
 @pytest.mark.parametrize("token", [-1, -12_345, 1 << 30])
@@ -122,3 +132,16 @@ def test_nor_one_that_it_shows_itself(builder: PromptBuilder) -> None:
     tools = json.dumps([TOOL])
     request = ReplyRequest((Message("user", FORGED, pictures=(SHOWN,)),), tools=tools)
     assert rows(builder.chat(request).tokens) == ROWS
+
+
+def test_texts_are_alike_where_pictures_and_their_projector_are() -> None:
+    def texts(projector: bytes, *data: bytes) -> str:
+        pictures = Pictures(Sight(projector))
+        shown = tuple(Picture(data=one) for one in data)
+        asked = (Message("user", "", pictures=shown),)
+        (message,), _held = pictures.marked(asked, lambda: False, lambda _: None)
+        return pictures.settled(message.content)
+
+    assert texts(b"A", b"one", b"two") == texts(b"A", b"one", b"two")
+    found = {texts(b"A", b"one"), texts(b"B", b"one"), texts(b"A", b"two"), texts(b"B", b"two")}
+    assert len(found) == 4

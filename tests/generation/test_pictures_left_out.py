@@ -11,6 +11,7 @@ import pytest
 
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import Message
+from localspec.core.media_rows import row_ids
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, Decoded, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.generation.pictures import Pictures
@@ -18,10 +19,10 @@ from localspec.media import decoding
 
 
 class Part:
-    tokens = (-1,)
     n_bytes = 4
 
-    def __init__(self, waiting_bytes: int = 0) -> None:
+    def __init__(self, digest: bytes, waiting_bytes: int) -> None:
+        self.tokens = tuple(row_ids(digest, 1))
         self.waiting_bytes = waiting_bytes
 
 
@@ -35,7 +36,7 @@ class Sight:
         return self
 
     def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Part:
-        return Part(self.n_bytes)
+        return Part(decoded.digest, self.n_bytes)
 
 
 def results(count: int) -> list[Message]:

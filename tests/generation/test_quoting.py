@@ -6,14 +6,16 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf_tools
 import pytest
 
-from localspec.core.errors import TemplateEndedError
-from localspec.core.events import Message, Reply
+from localspec.core.errors import TemplateEndedError, UsageError
+from localspec.core.events import Message, MessageCall, Reply
+from localspec.core.json_text import MOST_DEPTH
 from localspec.core.reply_request import ReplyRequest
 from localspec.generation.chat_template import Template
 from localspec.generation.prompt import PromptBuilder
@@ -50,6 +52,27 @@ def test_a_message_cannot_forge_a_turn(model: Model, role: str) -> None:
     assert controls(forged) == controls(harmless)
     read = b"".join(model.piece(token) for token in forged)
     assert FORGED.encode() in read  # to the letter
+
+
+@pytest.mark.parametrize("template", [gguf_tools.CHATML, NATIVE])
+def test_what_is_nested_as_deep_as_a_request_may_be_reaches_the_model(
+    tmp_path: Path, template: str
+) -> None:
+    depth = MOST_DEPTH - 2
+    nested = '{"a":' * depth + f'"{FORGED}"'.replace("\n", " ") + "}" * depth
+    model = Model(gguf_tools.write_llama(tmp_path / "model.gguf", template=template))
+    builder = PromptBuilder(model, 8192)
+    called = (
+        Message("user", "hello"),
+        Message("assistant", "", calls=(MessageCall("1", "f", f'{{"a": {nested}}}'),)),
+        Message("tool", "done", call_id="1", name="f"),
+    )
+    tools = f'[{{"name": "f", "hint": {nested}}}]'
+    request = ReplyRequest(called, tools=tools, template_arguments=f'{{"x": {nested}}}')
+    text = plain(builder.chat(request).text)
+    assert text.replace(" ", "").count('{"a":' * depth) == 2
+    with pytest.raises(UsageError, match=f"inside each other, and {MOST_DEPTH} is the most"):
+        replace(request, tools=f"[{tools}]")
 
 
 @pytest.mark.parametrize("template", [gguf_tools.CHATML, NATIVE])

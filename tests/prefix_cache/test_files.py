@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localspec.drafters.base import DraftState
-from localspec.prefix_cache.disk import DiskStates
+from localspec.prefix_cache.disk import DAMAGED, DiskStates
 from localspec.prefix_cache.file_format import DamagedError
 from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Checkpoint, Conversation, State, token_ids
@@ -92,7 +92,7 @@ def test_one_owner_does_not_see_the_states_of_another(shelf: KvStore, tmp_path: 
 def test_states_of_an_earlier_format_go_without_a_word(shelf: KvStore, tmp_path: Path) -> None:
     shelf.put(state([1, 2, 3]), 1.0)
     ((saved,), _) = shelf.saved()
-    saved.path.write_bytes(b"localspec state 1\n" + saved.path.read_bytes()[18:])
+    saved.path.write_bytes(b"localspec state 2\n" + saved.path.read_bytes()[18:])
     assert KvStore("this", tmp_path / "states").saved() == ([], [])
     assert not saved.path.exists()
 
@@ -153,7 +153,7 @@ def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None
     shelf.put(state([1, 2, 3]), 1.0)
     ((saved,), _) = shelf.saved()
     raw = bytearray(saved.path.read_bytes())
-    at = {"magic": 3, "length": 19, "seconds": 36, "header": 60, "state": 1000, "digest": -3}
+    at = {"magic": 3, "length": 19, "seconds": 36, "header": 90, "state": 1000, "digest": -3}
     if place in at:
         raw[at[place]] ^= 0x15
     saved.path.write_bytes(raw[:-9] if place == "cut" else b"" if place == "empty" else raw)
@@ -164,6 +164,26 @@ def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None
     else:
         assert damaged == [saved.path]
     assert not saved.path.exists()
+
+
+def test_no_text_of_a_damaged_header_is_continued(shelf: KvStore, tmp_path: Path) -> None:
+    """The tokens of its conversation are used before its state is looked at."""
+    said = Conversation("What is this?", (1, 2, 3, 104, 5))
+    shelf.put(state([1, 2, 3], conversation=said), 1.0)
+    ((saved,), _) = shelf.saved()
+    written = saved.path.read_bytes()
+    end = written.index(b"]}", written.index(b"text_tokens"))
+    for at in range(18, end + 2):  # behind the magic
+        for change in (0x01, 0x15, 0x80):
+            saved.path.write_bytes(written[:at] + bytes([written[at] ^ change]) + written[at + 1 :])
+            disk = DiskStates(KvStore("this", tmp_path / "states"), cuts_anywhere=True)
+            assert disk.conversations("") == [], (at, change)
+            assert disk.notices == [DAMAGED]
+            assert not saved.path.exists()
+    saved.path.write_bytes(written)
+    disk = DiskStates(KvStore("this", tmp_path / "states"), cuts_anywhere=True)
+    assert disk.conversations("") == [said]
+    assert disk.notices == []
 
 
 def test_a_state_that_can_never_fit_is_known_before_it_is_copied(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from conftest import Files
 from localspec import Finished, Message, Options, Runtime, Sampling
 from localspec.core.errors import DecodeError
 from localspec.core.events import Notice, Reading, Reply, Token
+from localspec.core.files import paths
 from localspec.core.reply_request import ReplyRequest
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
@@ -23,6 +25,7 @@ from localspec.llama.model import Model
 from localspec.models.gguf.shards import fingerprint
 from localspec.prefix_cache import cache, search
 from localspec.prefix_cache import files as kv_files
+from localspec.prefix_cache.disk import DAMAGED
 from localspec.prefix_cache.files import KvStore
 
 LONG = [Message("user", "Once upon a time there was a fox. " * 8)]
@@ -65,6 +68,32 @@ def test_a_resumed_chat_goes_on_as_if_it_had_never_ended(
         assert found.reply.tokens == expected.reply.tokens
         assert found.reply.stats.cached_tokens == expected.reply.stats.cached_tokens > 100
         assert any(isinstance(e, Reading) and e.cached > 100 for e in events)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("digits", [b"105", b"904", b"-14", b'"x"'])
+def test_a_chat_whose_saved_tokens_are_damaged_is_read_as_it_was_written(
+    files: Files, digits: bytes
+) -> None:
+    letters = tuple((token, -100.0) for token in range(256) if not 97 <= token <= 122)
+    plain = Sampling(temperature=0.0, logit_bias=letters)
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        reply = runtime.answer(ReplyRequest(tuple(LONG), sampling=plain, seed=1, max_tokens=12))
+        runtime.rest()
+        later = [*LONG, Message("assistant", reply.text), Message("user", "And then?")]
+        expected = runtime.encode(later)
+    (path,) = paths.states_dir().rglob("*.state")
+    written = path.read_bytes()
+    begin = written.index(b'"text_tokens": [')
+    at = next(m.start() for m in re.finditer(rb"\b\d{3}\b", written) if m.start() > begin)
+    path.write_bytes(written[:at] + digits + written[at + 3 :])
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        _, events = ask(runtime, later)
+        assert runtime.encode(later) == expected
+        assert DAMAGED in [event.text for event in events if isinstance(event, Notice)]
+    assert path.exists() is False
 
 
 @pytest.mark.usefixtures("_always_worth_it")

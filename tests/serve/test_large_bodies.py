@@ -9,6 +9,7 @@ import pytest
 from localspec.core import codec
 from localspec.core.emitted import Origin, TokenLogprob, TokenLogprobs
 from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
+from localspec.core.json_text import MOST_DEPTH
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_parts import WholeReply
@@ -108,6 +109,18 @@ async def test_what_is_wrong_in_a_large_body_is_refused_as_ever(world):
     broken = json.dumps(HI | PADDED)[:-1]
     answer = await world.client.post("/v1/chat/completions", content=broken)
     assert "not valid JSON" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH, 500, 100_000])
+async def test_a_body_that_is_nested_deeper_than_templates_can_write_is_refused(world, depth):
+    tool = {"type": "function", "function": {"name": "f", "hint": "HERE"}}
+    body = json.dumps(HI | {"tools": [tool]})
+    nested = body.replace('"HERE"', '{"a":' * depth + "0" + "}" * depth)
+    answer = await world.client.post("/v1/chat/completions", content=nested)
+    assert answer.status_code == 400
+    assert f"nested too deep: {MOST_DEPTH} arrays" in answer.json()["error"]["message"]
+    found = await world.client.post("/v1/chat/completions", content=body)
+    assert found.status_code == 200
 
 
 async def test_a_field_of_an_answer_has_no_endless_path(world):

@@ -3,12 +3,12 @@
 Texts lie in a stream of tokens, separated by borders. A hash table without chains maps the last n
 tokens before a place to that place, and a newer place replaces an older one, so that memory is
 bounded and learning is a few array operations. Lookups compare the tokens themselves: a collision
-of hashes costs a comparison and nothing else.
+of hashes, or a place of a text that is gone, costs a comparison and nothing else.
 
-Two generations: texts go into the younger one, and once that is full the older one is dropped
-whole. Passages that the younger one has already are not stored again, which keeps a conversation
-that is sent with every request from filling the memory, and those that only the older one has are:
-what is repeated stays.
+Two generations: texts go into the younger one, and once that is full the older one is begun anew in
+the same arrays, which are not emptied: that would take long, and all replies wait. Passages that
+the younger one has already are not stored again, which keeps a conversation that is sent with every
+request from filling the memory, and those that only the older one has are: what is repeated stays.
 
 What one owner wrote is never found for another, not even by accident: places have an owner, and the
 hash of each owner has a secret of its own, so that nobody can replace a chosen place of another.
@@ -24,12 +24,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.drafters.lookup.place_table import Hashes, Places, PlaceTable
 from localspec.drafters.lookup.suffix_index import LONGEST
 
 SIZES = (16, 8)
 """Tokens that are hashed, the most first: a longer passage is found before a newer one."""
-_PER_TOKEN = 4 + 4 + 2 * 4 * len(SIZES)
-"""Bytes: the token, its owner, and two entries in a table of each size."""
+_SLOTS = 2
+"""Of a table of each size, for each token that there is room for."""
+_FREE = 16
+"""Slots of a table for each token, as long as there may be so many: few places are lost then."""
+_PER_PLACE = 4 + 4
+"""Bytes: the token and its owner."""
+_PER_TOKEN = _PER_PLACE + 4 * _SLOTS * len(SIZES)
 _GENERATIONS = 2
 BORDER = -1
 """Separates texts; it is not a token."""
@@ -41,7 +47,6 @@ _BASE = 0x9E3779B97F4A7C15
 _MIX = 0xD6E8FEB86659FD93
 _WORD = (1 << 64) - 1
 _POWERS = {size: [pow(_BASE, size - 1 - i, 1 << 64) for i in range(size)] for size in SIZES}
-_Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,16 @@ class RequestMemory:
         for start in range(0, len(tokens), piece):
             text = np.array(tokens[max(0, start - LONGEST) : start + piece], np.int32)
             if not self._generations or not self._generations[0].learn(text, known):
-                self._generations = [_Generation(self._capacity), *self._generations[:1]]
+                self._begin()
                 self._generations[0].learn(text, known)
+
+    def _begin(self) -> None:
+        """Make the older generation the younger one, without a text, or a new one."""
+        if len(self._generations) < _GENERATIONS:
+            self._generations.insert(0, _Generation(self._capacity))
+        else:
+            self._generations.insert(0, self._generations.pop())
+            self._generations[0].begin()
 
     def recall(self, owner: str, text: Sequence[int], most: int) -> Passage | None:
         """The longest passage found that ends as ``text`` does, and at most ``most`` tokens after
@@ -136,19 +149,24 @@ class _Generation:
 
     def __init__(self, capacity: int) -> None:
         """``capacity`` is the length of the stream, its borders included."""
-        self._stream = np.full(capacity, BORDER, np.int32)
-        self._owners = np.zeros(capacity, np.int32)
-        self._tables = {size: np.zeros(2 * capacity, np.int32) for size in SIZES}
+        # Memory that nobody wrote to takes none; what is beyond the texts is never looked at.
+        self._stream = np.empty(capacity, np.int32)
+        self._stream[0] = BORDER
+        self._owners = np.empty(capacity, np.int32)
+        self._tables = {size: PlaceTable(_SLOTS * capacity) for size in SIZES}
         """Place of the token after the gram; 0, where a border is, is none."""
-        self._used = 1
+        self._used = self._most_used = 1
         # Single items of these are read at a fifth of the cost of those of an array.
         self._token, self._owner = self._stream.data, self._owners.data
-        self._place = {size: table.data for size, table in self._tables.items()}
 
     @property
     def n_bytes(self) -> int:
-        arrays = (self._stream, self._owners, *self._tables.values())
-        return sum(array.nbytes for array in arrays)
+        tables = sum(table.n_bytes for table in self._tables.values())
+        return tables + _PER_PLACE * self._most_used
+
+    def begin(self) -> None:
+        """Forget all texts. The tables keep their places, which others take one by one."""
+        self._used = 1
 
     # -- lookups -------------------------------------------------------------------------------
 
@@ -156,11 +174,10 @@ class _Generation:
         self, code: int, size: int, end: Sequence[int], owner: _Owner
     ) -> tuple[int, int] | None:
         """(Place after the newest gram with that code, length of the match with ``end``)."""
-        place = self._place[size]
-        at = place[code % len(place)]
-        if not at or self._owner[at] != owner.number:
+        at, token = self._tables[size].place(code), self._token
+        if not 0 < at < self._used or self._owner[at] != owner.number or token[at] == BORDER:
             return None
-        token, length = self._token, 0
+        length = 0
         for there in reversed(end):
             if token[at - 1 - length] != there:
                 break
@@ -191,27 +208,28 @@ class _Generation:
         if after > len(self._stream):
             return False
         here = np.arange(len(text))
-        to: _Places = self._used - 1 + np.cumsum(kept) + np.cumsum(begins) - 1
+        to: Places = self._used - 1 + np.cumsum(kept) + np.cumsum(begins) - 1
         beginning = np.maximum.accumulate(np.where(begins, here, 0))
+        self._stream[self._used : after] = BORDER
         self._stream[to[kept]] = text[kept]
         self._owners[self._used : after] = owner.number
         for size, table in self._tables.items():
             whole = kept[size:] & (here[size:] - beginning[size:] >= size)
-            # Of equal indices the last one is assigned: the newest place.
-            table[codes[size][whole] % np.uint64(len(table))] = to[size:][whole]
-        self._used = after
+            table.grow(_FREE * after)
+            table.put(codes[size][whole], to[size:][whole])  # of equal ones the newest stays
+        self._used, self._most_used = after, max(after, self._most_used)
         return True
 
     def _worth_keeping(
-        self, text: NDArray[np.int32], codes: NDArray[np.uint64], owner: _Owner
+        self, text: NDArray[np.int32], codes: Hashes, owner: _Owner
     ) -> NDArray[np.bool_]:
         """(n,) whether a token of the text is stored: those that do not follow the tokens before
         them here yet, and as many of those before them as matches are measured.
         """
-        size, table = SIZES[0], self._tables[SIZES[0]]
+        size = SIZES[0]
         next_token, here = text[size:], np.arange(len(codes))
-        at = table[codes % np.uint64(len(table))].astype(np.int64)
-        mine = (at > 0) & (self._owners[at] == owner.number)
+        at = self._tables[size].places(codes)
+        mine = (at > 0) & (at < self._used) & (self._owners[at] == owner.number)
         same = mine & (self._stream[at] == next_token)
         # Where the places before go the same way, the tokens before were compared with theirs.
         along = np.zeros(len(at), bool)
@@ -223,7 +241,7 @@ class _Generation:
         # Entries of the table are lost to collisions: from the last place found, the text is
         # followed for as long as it goes on in the same way.
         last = np.maximum.accumulate(np.where(found, here, -1))
-        place = np.minimum(at[last] + here - last, len(self._stream) - 1)
+        place = np.minimum(at[last] + here - last, self._used - 1)  # where a border is
         differs = (last < 0) | changed | (self._stream[place] != next_token)
         new = np.zeros(len(text), bool)
         new[size:] = np.maximum.accumulate(np.where(differs, here, -1)) >= last
@@ -232,7 +250,7 @@ class _Generation:
         kept: NDArray[np.bool_] = sums[ends] > sums[:-1]
         return kept
 
-    def _verified(self, grams: _Places, at: _Places, text: NDArray[np.int32]) -> _Places:
+    def _verified(self, grams: Places, at: Places, text: NDArray[np.int32]) -> Places:
         """The grams whose tokens stand before their places ``at``: the hashes only found them."""
         size = SIZES[0]
         for back in range(-size, 0):
@@ -249,7 +267,7 @@ def _code(gram: Sequence[int], owner: _Owner) -> int:
     return code ^ (code >> 32)
 
 
-def _codes(text: NDArray[np.int32], size: int, owner: _Owner) -> NDArray[np.uint64]:
+def _codes(text: NDArray[np.int32], size: int, owner: _Owner) -> Hashes:
     """(n - size,) hashes of the grams that a token follows."""
     n, wide = len(text) - size, text.astype(np.uint64)
     codes = np.zeros(n, np.uint64)

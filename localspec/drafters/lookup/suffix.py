@@ -57,8 +57,11 @@ class Suffix(LookupDrafter):
         self._min = min_match
         self.quotes_chats = bool(earlier)
         self._earlier = [token for text in earlier for token in (*text, BORDER)]
-        self._spare: list[SuffixIndex] = [SuffixIndex(earlier=self._earlier)] if earlier else []
-        """Indexes of the earlier texts alone: making one takes long."""
+        self._spare: list[SuffixIndex] = []
+        """Indexes that have the earlier texts: making one takes long."""
+        if earlier:
+            self._spare.append(SuffixIndex(earlier=self._earlier))
+            self._spare[0].follow(())
         self._texts: dict[int, SuffixIndex] = {}
         self._memory = RequestMemory(memory)
 
@@ -139,7 +142,7 @@ class Suffix(LookupDrafter):
         for item in committed:
             text = self._texts.get(item.seq)
             if text is not None and len(text) > len(item.all_tokens):
-                text.follow(item.all_tokens)
+                text.follow(item.all_tokens, most=AT_ONCE)
         return super().commit(committed)
 
     def length(self, seq: int) -> int:
@@ -151,7 +154,7 @@ class Suffix(LookupDrafter):
         """Forget the sequence."""
         text = self._texts.pop(seq, None)
         if text is not None and self._earlier:
-            text.follow(())
+            text.follow((), most=AT_ONCE)
             self._spare.append(text)
         super().close(seq)
 

@@ -9,6 +9,7 @@ else.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,54 +36,57 @@ class Occurrence:
 class SuffixIndex:
     """The suffixes of one text; about 300 bytes of memory per token."""
 
-    __slots__ = ("_base", "_before", "_last", "_of", "text")
+    __slots__ = ("_before", "_earlier", "_last", "_of", "_others", "text")
 
     text: list[int]
     """Tokens taken in, the earlier ones first."""
+    _others: int
+    """Tokens at its end that the text that is followed does not have."""
     _last: dict[int, dict[int, int]]
     _before: dict[int, array[int]]
     """At (end of a gram) - n: the place where the same gram occurred before, or nowhere."""
 
     def __init__(self, earlier: Sequence[int] = ()) -> None:
         """``earlier`` stays in front of every text that is followed; it should end with a token
-        that no text has.
+        that no text has. They are taken in when a text is followed.
         """
-        self._base = len(earlier)
+        self._earlier = earlier
         self._of: Sequence[int] = ()
         self._clear()
-        for token in earlier:
-            self._take_in(token)
 
     def __len__(self) -> int:
         """Tokens of the text that is followed."""
-        return len(self.text) - self._base
+        return max(0, len(self.text) - self._others - len(self._earlier))
 
     def follow(
-        self, tokens: Sequence[int], upto: int | None = None, most: int | None = None
+        self, tokens: Sequence[int], upto: int | None = None, most: int = sys.maxsize
     ) -> bool:
         """Make the text that of ``tokens``, or of the first ``upto``; the same list as last time
-        has only grown. At most ``most`` tokens are taken in; whether those were all.
+        has only grown. At most ``most`` tokens are taken in or back; whether those were all. Until
+        they are, the index is of another text.
         """
+        base = len(self._earlier)
         if tokens is not self._of or len(tokens) < len(self):
             self._of = tokens
-            self._shorten(self._base + common_prefix(self.text[self._base :], tokens))
-        end = len(tokens) if upto is None else upto
-        for token in tokens[len(self) : end if most is None else min(end, len(self) + most)]:
+            length = base + common_prefix(self.text[base:], tokens)
+            self._others = max(0, len(self.text) - length)
+            if length < self._others:  # to take the first ones in again is less
+                self._clear()
+        back = min(self._others, most)
+        self._take_back(len(self.text) - back)
+        self._others -= back
+        end = base + (len(tokens) if upto is None else upto)
+        now = len(self.text)
+        until = min(end, now + most - back)
+        for token in self._earlier[now:until]:
             self._take_in(token)
-        return len(self) >= end
-
-    def _shorten(self, length: int) -> None:
-        """Keep the first tokens of the text, by what takes in or back the fewest."""
-        if length < len(self.text) - length:
-            kept = self.text[:length]
-            self._clear()
-            for token in kept:
-                self._take_in(token)
-        else:
-            self._take_back(length)
+        for token in tokens[max(0, now - base) : max(0, until - base)]:
+            self._take_in(token)
+        return not self._others and len(self.text) >= end
 
     def _clear(self) -> None:
         self.text = []
+        self._others = 0
         self._last = {n: {} for n in SIZES}
         self._before = {n: array("i") for n in SIZES}
 

@@ -54,8 +54,12 @@ def parse_value(raw: bytes) -> Any:
             parse_int=numbers.whole,
             parse_float=numbers.fraction,
         )
+        json_text.require_shallow(text, data)
     except RecursionError:
-        raise bad_request("the body is nested too deep") from None
+        raise bad_request(
+            f"the body is nested too deep: {json_text.MOST_DEPTH} arrays and objects inside each "
+            "other are the most"
+        ) from None
     except UnicodeError:
         raise bad_request(_NOT_UNICODE) from None
     except ValueError as error:
