@@ -129,7 +129,10 @@ class Serving:
         finally:
             socket.close()
             if file is not None:  # while replies ended, another server may have taken the path
-                file.remove()
+                try:
+                    file.remove()
+                except LocalspecError as error:  # the server has served, and ends as it was to
+                    self._front.notice(str(error))
         return self._code
 
     def stop(self, code: int) -> None:

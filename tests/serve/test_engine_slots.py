@@ -7,7 +7,7 @@ from fake_serving import FakeEngine
 from waiting import turn, until_so
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
-from localspec.serve.backend import engine_slot
+from localspec.serve.backend import engine_slot, engine_times
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -290,23 +290,23 @@ async def test_a_model_in_use_stays_as_long_as_loading_it_took(make_models):
     """So requests in turns for two models do not cost a load each."""
     world = await make_models(1)
     slot = world.slot
-    slot._stay = 1000.0
+    slot._stay._seconds = 1000.0
     await ask(world, "fake")
     asked = asyncio.create_task(ask(world, "other"))
     await until_so(lambda: world.service.running == 1, pause=turn)
     for _ in range(3):
         assert await ask(world, "fake") == "fake"
     assert alive(world) == ["fake"]
-    slot._stay = 0.0
+    slot._stay._seconds = 0.0
     world.slots._advance()
     assert await asked == "other"
 
 
 async def test_a_model_that_nobody_uses_leaves_at_once(make_models, monkeypatch):
     world = await make_models(1)
-    world.slot._stay = 1000.0
+    world.slot._stay._seconds = 1000.0
     await ask(world, "fake")
-    monkeypatch.setattr(engine_slot, "_IN_USE", 0.0)
+    monkeypatch.setattr(engine_times, "_IN_USE", 0.0)
     async with asyncio.timeout(100):
         assert await ask(world, "other") == "other"
 
@@ -330,9 +330,9 @@ async def test_a_large_model_takes_as_many_places_as_it_needs(make_models, monke
 
 
 async def test_a_model_that_is_to_be_unloaded_anyway_stays_for_nobody(make_models, monkeypatch):
-    monkeypatch.setattr(engine_slot, "_IN_USE", 1000.0)
+    monkeypatch.setattr(engine_times, "_IN_USE", 1000.0)
     world = await make_models(1)
-    world.slots.present._stay = 1000.0
+    world.slots.present._stay._seconds = 1000.0
     world.hold = asyncio.Event()
     first = world.client.post("/api/chat", json=HI | {"model": "fake", "keep_alive": 0})
     asked = [asyncio.create_task(first), asyncio.create_task(ask(world, "other"))]

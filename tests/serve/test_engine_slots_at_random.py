@@ -13,7 +13,7 @@ from waiting import until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, OutOfMemoryError
 from localspec.core.options import Options
-from localspec.serve.backend import engine_slot, engine_times
+from localspec.serve.backend import engine_times
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.engine_times import KeepAlive
 
@@ -162,7 +162,7 @@ class Play:
 @pytest.mark.parametrize("seed", range(8))
 async def test_requests_get_engines_of_their_models_whatever_comes(most, seed, monkeypatch):
     monkeypatch.setattr(engine_times, "_FIRST", 0.0)  # no pauses before a restart
-    monkeypatch.setattr(engine_slot, "_LONGEST_STAY", 0.01)
+    monkeypatch.setattr(engine_times, "_LONGEST_STAY", 0.01)
     world = World(models=most)
     exchange = EngineSlot.exchange
 

@@ -107,6 +107,16 @@ class Answering:
         """Bytes, about, of the log-probabilities that are kept until the answer is made."""
 
     @property
+    def options(self) -> Options:
+        """Options of the model that answers: until it does, that of the request or else the present
+        one.
+        """
+        if self._options is not None:
+            return self._options
+        slots = self._server.slot
+        return slots.options if self._engine is None else slots.options_of(self._engine)
+
+    @property
     def size(self) -> int:
         """Replies that are wanted."""
         return len(self._requests)
@@ -125,8 +135,7 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            used = self._options or self._server.slot.options_of(self._engine)
-            self.record.model = self.record.adapter or public_name(used.model)
+            self.record.model = self.record.adapter or public_name(self.options.model)
             # The prompts of several choices are the same: the first one reads it for all.
             await self._submit_to(1 if self._alike() else self.size)
         except BaseException as error:

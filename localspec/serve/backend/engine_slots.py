@@ -107,8 +107,13 @@ class EngineSlots:
 
     @property
     def loading(self) -> bool:
-        """Whether the present model is being loaded."""
-        return self.present.loading
+        """Whether a model is being loaded."""
+        return any(slot.loading for slot in self._slots)
+
+    @property
+    def ready(self) -> bool:
+        """Whether some model can answer now."""
+        return any(slot.info is not None and not slot.loading for slot in self._slots)
 
     @property
     def error(self) -> LocalspecError | None:
@@ -175,19 +180,30 @@ class EngineSlots:
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _make_beside(self, options: Options | None) -> None:
-        """A new slot for a model that has none, where there may be one and it fits."""
+    async def _beside(self, options: Options | None) -> EngineSlot | None:
+        """A new slot for a model that has none, where there may be one and it fits beside others;
+        the request has entered it.
+        """
         if options is None or not self._may_add(options) or not await self._fits(options):
-            return
-        if self._may_add(options):  # others may have come while the room was measured
-            others = " and ".join(public_name(one.model) for one in self.every)
-            self._reporter.notice(f"loading {public_name(options.model)} beside {others}")
-            self._slots.append(self._made(options))
+            return None
+        if not self._may_add(options):  # others may have come while the room was measured
+            return None
+        others = [public_name(s.options.model) for s in reversed(self._slots) if not s.empty]
+        name = public_name(options.model)
+        self._reporter.notice(f"loading {name} beside {' and '.join(others)}")
+        slot = self._made(options)
+        slot.enter()
+        self._slots.append(slot)
+        self._advance()  # for others that wait for this model
+        return slot
 
     def _may_add(self, options: Options) -> bool:
-        """Whether there may be a slot more, for a model that none has."""
+        """Whether there may be a slot more, for a model that none has. Where nothing is loaded it
+        takes the place of nothing instead.
+        """
         known = self.slot_of(options) is not None or self._leaves(options)
-        return not known and len(self._slots) < self._most and not self.closed
+        beside = len(self._slots) < self._most and not all(slot.empty for slot in self._slots)
+        return beside and not known and not self.closed
 
     def _leaves(self, options: Options) -> bool:
         """Whether another model is being loaded in place of that one, which may come back."""
@@ -198,9 +214,9 @@ class EngineSlots:
         """The slot of a request, and its engine."""
         beside = True
         while True:
-            if beside:
-                await self._make_beside(options)
-            slot = await self._turn(options)
+            slot = await self._beside(options) if beside else None
+            if slot is None:
+                slot = await self._turn(options)
             if slot is None:
                 continue
             try:
@@ -269,6 +285,7 @@ class EngineSlots:
     def _advance(self) -> None:
         """Let in those whose turn it is, and begin to load the models that they need."""
         leaving: dict[str, EngineSlot] = {}
+        self._remove_vacant()
         for one in self._waiting:
             slot = self.slot_of(one.options)
             if slot is None:
@@ -282,6 +299,15 @@ class EngineSlots:
                 self._let_in(one, slot)
         # One that nobody uses leaves after its stay, which may have ended in this instant.
         self._look_again([max(0.0, slot.stays) for slot in leaving.values() if not slot.users])
+
+    def _remove_vacant(self) -> None:
+        """Remove slots of models that were unloaded: who asks for one again asks for room. One that
+        could not be loaded stays, with its reason and its pause, until another model needs a place.
+        """
+        needed = any(self.slot_of(one.options) is None for one in self._waiting)
+        for slot in [*self._slots]:
+            if slot.vacant and (slot.error is None or needed):
+                self._remove(slot)
 
     def _let_in(self, one: Waiting, slot: EngineSlot) -> None:
         self._waiting.admit(one, slot)
@@ -304,8 +330,8 @@ class EngineSlots:
         if slot.users or slot.stays > 0:
             leaving[options.model] = slot
             return None
-        n, before = self._waiting.count(options), public_name(slot.options.model)
-        if not self.closed:
+        if slot.info is not None and not self.closed:
+            n, before = self._waiting.count(options), public_name(slot.options.model)
             self._reporter.notice(
                 f"loading {public_name(options.model)} in place of {before}: "
                 f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
