@@ -109,8 +109,8 @@ class SocketFile:
             try:
                 self.path.unlink(missing_ok=True)
             except OSError as error:
-                said = f"cannot remove {self.path}: {error.strerror or error}"
-                raise LocalspecError(f"{said}; allow it in the folder, then remove it") from None
+                said = f"cannot remove the socket {self.path}: {error.strerror or error}"
+                raise LocalspecError(f"{said}; make its folder writable, and remove it") from None
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
@@ -141,7 +141,8 @@ def _remove_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
-            return found.remove()
+            found.remove()
+            return
         except OSError as error:
             raise _not_bound(str(path), error) from None
     raise LocalspecError(f"a server listens at {path} already; stop it, or choose another path")

@@ -58,9 +58,7 @@ def _fits(options: Options) -> bool:
 
     try:
         pair = resolve(options.model, options.draft)
-        sizes = [
-            0 if file is None else file.path.stat().st_size for file in (pair.target, pair.draft)
-        ]
+        sizes = [0 if file is None else file.n_bytes for file in (pair.target, pair.draft)]
     except (LocalspecError, OSError):  # loading it says what is wrong
         return False
     return verdict(host_only(), *sizes) != TOO_BIG

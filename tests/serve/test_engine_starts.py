@@ -1,4 +1,4 @@
-"""What happens to an engine while it is started: adapters that come back, deaths, other requests."""
+"""What happens to an engine while it is started: its adapters, deaths, other requests."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ async def unloaded(world):
 
 
 def held_adapters(monkeypatch):
-    """Engines, once they load an adapter, which ends when their event is set, or they are closed."""
+    """Engines that load an adapter, until their event is set or they are closed."""
     at = []
 
     async def adapter(engine, path, *, load):
@@ -82,7 +82,9 @@ async def test_nobody_gets_an_engine_that_has_not_loaded_its_adapters_yet(world,
     assert len(world.engines) == 2
 
 
-async def test_a_model_that_starts_again_for_nobody_does_not_keep_another_one_waiting(world, monkeypatch):
+async def test_a_model_that_starts_again_for_nobody_does_not_keep_another_one_waiting(
+    world, monkeypatch
+):
     """It is not loaded completely, only to be exchanged."""
     monkeypatch.setattr(engine_times, "_FIRST", 0.0)  # no pause before the start
     await world.slots.load()

@@ -111,10 +111,7 @@ class Answering:
         """Options of the model that answers: until it does, that of the request or else the present
         one.
         """
-        if self._options is not None:
-            return self._options
-        slots = self._server.slot
-        return slots.options if self._engine is None else slots.options_of(self._engine)
+        return self._options or self._server.slot.options
 
     @property
     def size(self) -> int:
@@ -135,7 +132,8 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            self.record.model = self.record.adapter or public_name(self.options.model)
+            self._options = self._options or self._server.slot.options_of(self._engine)
+            self.record.model = self.record.adapter or public_name(self._options.model)
             # The prompts of several choices are the same: the first one reads it for all.
             await self._submit_to(1 if self._alike() else self.size)
         except BaseException as error:

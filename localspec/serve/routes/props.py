@@ -80,7 +80,7 @@ async def slots(service: Service, request: Request) -> Response:
 
 def _slots(loaded: Sequence[ModelInfo], running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for number, info in enumerate(info for info in loaded for _ in range(info.parallel)):
+    for number, info in enumerate(one for one in loaded for _ in range(one.parallel)):
         reply = running[number] if number < len(running) else None
         found.append(
             {
