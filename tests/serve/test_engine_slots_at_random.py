@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_serving import World
-from waiting import until_so
+from waiting import turn, until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, OutOfMemoryError
 from localspec.core.options import Options
@@ -161,6 +161,7 @@ class Play:
         await until_so(over)
         assert [*self.slots._waiting] == []
         assert [slot.users for slot in self.slots._slots] == [0] * len(self.slots._slots)
+        await until_so(lambda: not any(slot._changing for slot in self.slots._slots), pause=turn)
         kept = [engine for engine in self.world.engines if engine.alive and not engine.closed]
         assert all(any(slot.holds(one) for slot in self.slots._slots) for one in kept)
 
