@@ -134,11 +134,11 @@ class ServeView(App[None]):
 
     def _figures(self, service: Service) -> str:
         metrics = service.metrics
-        running = min(service.running, service.parallel)
+        running = service.running - service.waiting
         parts = [
             f"{self._speed:.0f} tok/s",
             f"{running}/{service.parallel} running",
-            f"{service.running - running} waiting",
+            f"{service.waiting} waiting",
             f"KV {service.cache_use:.0%}",
         ]
         if metrics.verified:

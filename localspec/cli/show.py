@@ -228,7 +228,7 @@ def _file(file: ModelFile) -> dict[str, Any]:
     most = max(weights, key=lambda kind: weights[kind], default=0)
     return {
         "path": str(path),
-        "bytes": path.stat().st_size,
+        "bytes": file.n_bytes,
         "description": f"{header.text('general.name') or header.architecture}, {type_name(most)}",
         "architecture": header.architecture,
         "parameters": sum(math.prod(tensor.shape) for tensor in header.tensors),

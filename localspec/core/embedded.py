@@ -31,6 +31,8 @@ class EmbeddingInfo:
     """Whether it scores documents for a query, instead of giving vectors."""
     pooling: str
     """How the tokens of a text become one vector."""
+    backend: str = "cpu"
+    """Where it is computed, as `ModelInfo.backend` has it."""
     notice: str = ""
     """What the user should know of how it was loaded, in one line."""
 

@@ -30,7 +30,7 @@ from localspec.core.units import size_text
 from localspec.llama.library import c_api, errors, start
 from localspec.llama.load_file import check_file
 from localspec.models.gguf.header import read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.shards import n_bytes, shards
 
 TYPES = {2: 10, 3: 11, 4: 2}
 """Bits a weight, roughly, to llama.cpp's file types: Q2_K, Q3_K_S, Q4_0."""
@@ -171,7 +171,7 @@ def make(
         if wrong or not layers:
             raise UsageError(f"{model.name} has layers 0 to {count - 1}; keep some of these")
         drop = tuple(i for i in range(count) if i not in layers)
-    size = sum(part.stat().st_size for part in shards(model))
+    size = n_bytes(model)
     free = shutil.disk_usage(where.parent).free
     if free < size:
         raise LocalspecError(

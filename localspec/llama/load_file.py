@@ -25,6 +25,7 @@ from localspec.llama.library import c_api, ggml_function, load_backends
 from localspec.llama.remote import RemoteDevices, local_handles
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.shards import n_bytes
 from localspec.models.gguf.sizes import EXPERTS
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
@@ -221,7 +222,7 @@ def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryErro
     text = "\n".join(lines)
     if _MEMORY.search(text):
         return OutOfMemoryError(
-            f"{path.name} ({path.stat().st_size / 1e9:.2f} GB) does not fit into memory; choose a "
+            f"{path.name} ({n_bytes(path) / 1e9:.2f} GB) does not fit into memory; choose a "
             "smaller model, or fewer layers on the GPU with --gpu-layers"
         )
     if unknown := _UNKNOWN.search(text):

@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.core.embedded import Embedded, EmbeddingInfo, normalized
 from localspec.core.errors import ContextError, DecodeError, OutOfMemoryError, UsageError
+from localspec.llama.devices import backend
 from localspec.llama.embedding import EmbeddingModel
 from localspec.models.catalog.resolve import NO_DRAFT, resolve
 from localspec.models.memory.machine import Memory, host_only, read_memory
@@ -57,6 +58,7 @@ class Embedder:
             longest=self._model.longest,
             ranks=self._model.ranks,
             pooling=self._model.pooling_name,
+            backend="cpu" if gpu_layers == 0 else backend(),
             notice=notice,
         )
 

@@ -281,16 +281,16 @@ class _Loader:
         self, target: LoadedTarget, drafting: Drafting, off: str | None, notices: tuple[str, ...]
     ) -> ModelInfo:
         """Facts for callers; ``off`` is the reason if nothing drafts."""
-        context, file, draft = target.context, self.files.target.path, drafting.file
+        context, file, draft = target.context, self.files.target, drafting.file
         special = context.model.special_ids
         return ModelInfo(
-            target=str(file),
+            target=str(file.path),
             draft=str(draft.path) if draft else None,
             backend=backend() if self.remote is None else f"rpc ({self.remote})",
             context=context.capacity,
             name=self.files.name,
-            target_bytes=file.stat().st_size,
-            draft_bytes=draft.path.stat().st_size if draft else 0,
+            target_bytes=file.n_bytes,
+            draft_bytes=draft.n_bytes if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
             parallel=context.sequences,

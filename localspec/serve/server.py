@@ -39,7 +39,8 @@ _LONGEST_UNIX = 100
 
 
 def bind(settings: ServeSettings) -> socket.socket:
-    """The socket of the settings, bound.
+    """The socket of the settings, which listens from the moment on in which its address is taken:
+    another server that comes then would not see it otherwise.
 
     Raises:
         UsageError: the address is invalid.
@@ -58,6 +59,7 @@ def bind(settings: ServeSettings) -> socket.socket:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise _not_bound(f"{host}:{port}", error) from None
@@ -76,6 +78,7 @@ def _bind_unix(path: Path) -> socket.socket:
     try:
         listener.bind(str(path))
         path.chmod(0o600)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise _not_bound(str(path), error) from None
@@ -97,9 +100,17 @@ class SocketFile:
         return cls(path, _identity(path))
 
     def remove(self) -> None:
-        """Remove it. What another server has put in its place since then stays."""
+        """Remove it. What another server has put in its place since then stays.
+
+        Raises:
+            LocalspecError: its folder allows that no more.
+        """
         if self.identity is not None and _identity(self.path) == self.identity:
-            self.path.unlink(missing_ok=True)
+            try:
+                self.path.unlink(missing_ok=True)
+            except OSError as error:
+                said = f"cannot remove the socket {self.path}: {error.strerror or error}"
+                raise LocalspecError(f"{said}; make its folder writable, and remove it") from None
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
@@ -116,8 +127,9 @@ def _remove_stale(path: Path) -> None:
 
     Raises:
         UsageError: something else is there.
-        LocalspecError: a server listens there.
+        LocalspecError: a server listens there, or that socket cannot be removed.
     """
+    found = SocketFile.at(path)
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -129,8 +141,7 @@ def _remove_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            found.remove()
             return
         except OSError as error:
             raise _not_bound(str(path), error) from None

@@ -58,9 +58,7 @@ def _fits(options: Options) -> bool:
 
     try:
         pair = resolve(options.model, options.draft)
-        sizes = [
-            0 if file is None else file.path.stat().st_size for file in (pair.target, pair.draft)
-        ]
+        sizes = [0 if file is None else file.n_bytes for file in (pair.target, pair.draft)]
     except (LocalspecError, OSError):  # loading it says what is wrong
         return False
     return verdict(host_only(), *sizes) != TOO_BIG
@@ -129,7 +127,10 @@ class Serving:
         finally:
             socket.close()
             if file is not None:  # while replies ended, another server may have taken the path
-                file.remove()
+                try:
+                    file.remove()
+                except LocalspecError as error:  # the server has served, and ends as it was to
+                    self._front.notice(str(error))
         return self._code
 
     def stop(self, code: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
-from localspec.core.errors import EngineError, LocalspecError
+from localspec.core.errors import EngineError, Interrupted, LocalspecError
 from localspec.core.events import (
     Finished,
     ModelInfo,
@@ -43,17 +43,27 @@ class FakeEngine:
     def __init__(self, options, on_death, world):
         self.options, self.on_death, self.world = options, on_death, world
         self.info = None
-        self.alive = self.closed = False
+        self.alive = False
+        self._cut = asyncio.Event()
         self._inboxes = {}
         self._tasks = set()
         self._next = 1
         self.interrupted = []
         self.adapters = set()
 
+    @property
+    def closed(self):
+        return self._cut.is_set()
+
     async def open(self):
         await asyncio.sleep(0)
         if self.world.loading is not None:
-            await self.world.loading.wait()
+            ends = [asyncio.create_task(one.wait()) for one in (self.world.loading, self._cut)]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+        if self._cut.is_set():
+            raise Interrupted("loading was stopped")
         if self.world.load_error is not None:
             raise self.world.load_error
         self.alive = True
@@ -61,7 +71,7 @@ class FakeEngine:
         return self.info
 
     async def close(self):
-        self.closed = True
+        self._cut.set()
         for inbox in self._inboxes.values():
             inbox.fail(EngineError("the engine was closed"))
         if self.world.closing is not None:
@@ -103,6 +113,10 @@ class FakeEngine:
         return len(self._inboxes)
 
     async def adapter(self, path, *, load):
+        for _ in range(self.world.adapter_turns):
+            await asyncio.sleep(0)
+            if not self.alive or self.closed:
+                raise EngineError("the engine was closed")
         if self.world.adapter_error is not None:
             raise self.world.adapter_error
         (self.adapters.add if load else self.adapters.discard)(path)
@@ -180,6 +194,7 @@ class World:
         self.error: LocalspecError | None = None
         self.error_at = 0
         self.adapter_error: LocalspecError | None = None
+        self.adapter_turns = 1
         self.load_error: LocalspecError | None = None
         self.loading: asyncio.Event | None = None
         self.closing: asyncio.Event | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import random
@@ -181,7 +182,7 @@ async def test_requests_behind_one_that_is_answered_are_not_read_without_end(mak
 async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_listening):
     world = await make_listening()
     await world.slot.close()
-    world.slot._stopping.clear()
+    world.slot.closed = False
     world.loading = asyncio.Event()
     peer = await Peer.at(world)
     peer.post(HI)
@@ -577,12 +578,56 @@ needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix 
 def test_a_unix_socket_is_its_owners_alone_and_replaces_a_stale_one(tmp_path):
     path = tmp_path / "s.sock"
     for _ in range(2):  # the second finds the file of the first
-        with bind(ServeSettings(unix=path)) as listening:
+        with bind(ServeSettings(unix=path)):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert stat.S_ISSOCK(path.stat().st_mode)
-            listening.listen()
             with pytest.raises(LocalspecError, match="already"):
                 bind(ServeSettings(unix=path))
+
+
+@needs_unix
+def test_a_socket_that_another_server_has_just_put_there_is_not_taken_for_a_stale_one(
+    tmp_path, monkeypatch
+):
+    """Two servers start at once, and find the socket of one that has ended."""
+    path = tmp_path / "s.sock"
+    settings = ServeSettings(unix=path)
+    bind(settings).close()
+    connect, won = socket.socket.connect, []
+
+    def slow(probe, address):
+        try:
+            connect(probe, address)
+        finally:  # the other server is quicker
+            monkeypatch.undo()
+            won.append(bind(settings))
+
+    monkeypatch.setattr(socket.socket, "connect", slow)
+    with pytest.raises(LocalspecError):
+        bind(settings)
+    assert listens(path)
+    won[0].close()
+
+
+@needs_unix
+async def test_a_socket_that_cannot_be_removed_is_told_and_changes_no_exit_code(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "s.sock"
+    async with contextlib.AsyncExitStack() as stack:
+        world, serving, running = await start_serving(stack, path)
+
+        def denied(*_, **__):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", denied)  # the folder became read-only
+            serving.stop(143)
+            assert await running == 143
+            assert world.notices[-1].startswith(f"cannot remove the socket {path}: Permission den")
+            with pytest.raises(LocalspecError, match="cannot remove the socket"):
+                bind(ServeSettings(unix=path))
+    assert path.exists()
 
 
 @needs_unix
@@ -673,7 +718,6 @@ def test_the_documentation_says_how_many_open_files_the_server_asks_for(monkeypa
 
 def test_a_port_in_use_is_named():
     with bind(ServeSettings(port=0)) as taken:
-        taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(LocalspecError, match=str(port)):
             bind(ServeSettings(port=port))

@@ -2,13 +2,20 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fake_serving import World
 from waiting import turn, until_so
 
-from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
+from localspec.core.errors import (
+    DeviceMemoryError,
+    EngineError,
+    LocalspecError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+)
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend import engine_times
@@ -193,6 +200,15 @@ async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(w
     world.load_error = None
     world.slot._pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
+
+
+async def test_a_model_without_memory_for_it_is_told_so_to_requests_and_probes_alike(world):
+    world.load_error = OutOfMemoryError("no room")
+    for answer in (await world.client.post(CHAT, json=HI), await world.client.get("/health")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out_of_memory")
+        assert int(answer.headers["retry-after"]) >= 1
+    page = Path(__file__).parent.parent.parent / "docs/server.md"
+    assert "(`out_of_memory`)" in page.read_text("utf-8")
 
 
 async def test_what_fails_when_the_server_starts_is_told_by_it_and_not_twice(world):

@@ -1,13 +1,15 @@
 """Several models stand side by side where there is room, and take each other's place where not."""
 
 import asyncio
+import dataclasses
 
 import pytest
 from fake_serving import FakeEngine
 from waiting import turn, until_so
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
-from localspec.serve.backend import engine_slot
+from localspec.serve.backend import engine_slot, engine_times
+from localspec.serve.http.settings import Limits
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -15,8 +17,8 @@ HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 @pytest.fixture
 def make_models(make_world, monkeypatch):
-    async def make(most):
-        world = await make_world(models=most)
+    async def make(most, **settings):
+        world = await make_world(models=most, **settings)
         others = [(name, "") for name in ("other", "third", "fourth", "fifth")]
         monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: others)
         await world.slots.load()
@@ -290,23 +292,23 @@ async def test_a_model_in_use_stays_as_long_as_loading_it_took(make_models):
     """So requests in turns for two models do not cost a load each."""
     world = await make_models(1)
     slot = world.slot
-    slot._stay = 1000.0
+    slot._stay._seconds = 1000.0
     await ask(world, "fake")
     asked = asyncio.create_task(ask(world, "other"))
     await until_so(lambda: world.service.running == 1, pause=turn)
     for _ in range(3):
         assert await ask(world, "fake") == "fake"
     assert alive(world) == ["fake"]
-    slot._stay = 0.0
+    slot._stay._seconds = 0.0
     world.slots._advance()
     assert await asked == "other"
 
 
 async def test_a_model_that_nobody_uses_leaves_at_once(make_models, monkeypatch):
     world = await make_models(1)
-    world.slot._stay = 1000.0
+    world.slot._stay._seconds = 1000.0
     await ask(world, "fake")
-    monkeypatch.setattr(engine_slot, "_IN_USE", 0.0)
+    monkeypatch.setattr(engine_times, "_IN_USE", 0.0)
     async with asyncio.timeout(100):
         assert await ask(world, "other") == "other"
 
@@ -330,9 +332,9 @@ async def test_a_large_model_takes_as_many_places_as_it_needs(make_models, monke
 
 
 async def test_a_model_that_is_to_be_unloaded_anyway_stays_for_nobody(make_models, monkeypatch):
-    monkeypatch.setattr(engine_slot, "_IN_USE", 1000.0)
+    monkeypatch.setattr(engine_times, "_IN_USE", 1000.0)
     world = await make_models(1)
-    world.slots.present._stay = 1000.0
+    world.slots.present._stay._seconds = 1000.0
     world.hold = asyncio.Event()
     first = world.client.post("/api/chat", json=HI | {"model": "fake", "keep_alive": 0})
     asked = [asyncio.create_task(first), asyncio.create_task(ask(world, "other"))]
@@ -355,3 +357,122 @@ async def test_a_stay_that_ends_while_it_is_looked_at_keeps_nobody_waiting(
     async with asyncio.timeout(20):
         assert await ask(world, "other") == "other"
     assert len(looks) > 1
+
+
+async def unload(world, name):
+    await world.client.post("/api/generate", json={"model": name, "keep_alive": 0})
+    await until_so(lambda: name not in alive(world), pause=turn)
+    await until_so(lambda: not any(slot._changing for slot in world.slots._slots), pause=turn)
+
+
+async def test_the_place_of_an_unloaded_model_is_taken_only_where_there_is_room(make_models):
+    for most in (2, 3):
+        world = await make_models(most)
+        await ask(world, "other")
+        await unload(world, "other")
+        world.fits = False  # what else runs here has taken the memory
+        assert await ask(world, "third") == "third"
+        assert alive(world) == ["third"]
+        assert world.notices[-1] == "loading third in place of fake: 1 request waits for it"
+
+
+async def test_a_model_that_was_unloaded_comes_back_only_where_there_is_room(make_models):
+    world = await make_models(2)
+    await ask(world, "other")
+    await unload(world, "other")
+    world.fits = False
+    assert await ask(world, "other") == "other"
+    assert alive(world) == ["other"]
+
+
+async def test_where_there_is_room_it_is_taken_in_place_of_nobody(make_models):
+    world = await make_models(2)
+    await ask(world, "other")
+    await unload(world, "other")
+    assert await ask(world, "third") == "third"
+    assert alive(world) == ["fake", "third"]
+    assert world.notices == ["loading other beside fake", "loading third beside fake"]
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_a_model_that_was_not_loaded_is_named_in_no_notice(make_models, most):
+    world = await make_models(most)
+    await unload(world, "fake")
+    assert await ask(world, "other") == "other"
+    assert world.notices == []
+
+
+async def test_the_place_of_a_first_model_that_failed_is_taken_only_where_there_is_room(
+    make_models, monkeypatch
+):
+    world = await make_models(2)
+    await ask(world, "other")
+    await unload(world, "fake")
+    world.load_error = LocalspecError("damaged")
+    assert await ask(world, "fake") == 503
+    world.load_error, world.fits = None, False
+    assert await ask(world, "third") == "third"
+    assert alive(world) == ["third"]
+
+
+async def test_a_server_is_ready_while_one_of_its_models_answers(make_models):
+    """A probe would take it away from the clients of that model."""
+    world = await make_models(2)
+    world.loading = asyncio.Event()
+    asked = asyncio.create_task(ask(world, "other"))
+    await until_so(lambda: len(world.engines) == 2, pause=turn)
+    for path in ("/readyz", "/health"):
+        assert (await world.client.get(path)).json() == {"status": "ok"}
+    assert await ask(world, "fake") == "fake"
+    await unload(world, "fake")
+    answer = await world.client.get("/readyz")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
+    world.loading.set()
+    assert await asked == "other"
+    assert (await world.client.get("/readyz")).status_code == 200
+
+
+async def test_an_alias_has_the_facts_of_the_first_model_whichever_was_used_last(
+    make_world, monkeypatch
+):
+    others = [("other", "")]
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: others)
+    opened = FakeEngine.open
+
+    async def opens(engine):
+        info = await opened(engine)
+        context = {"fake": 512, "other": 2048}[engine.options.model]
+        engine.info = dataclasses.replace(info, context=context)
+        return engine.info
+
+    monkeypatch.setattr(FakeEngine, "open", opens)
+    world = await make_world(models=2, aliases=("gpt",))
+    for name in ("fake", "other"):
+        await ask(world, name)
+    listed = (await world.client.get("/v1/models")).json()["data"]
+    found = {one["id"]: one["max_model_len"] for one in listed if one["localspec"]["loaded"]}
+    assert found == {"other": 2048, "fake": 512, "gpt": 512}
+    assert (await world.client.get("/v1/models/gpt")).json()["max_model_len"] == 512
+    anthropic = {"anthropic-version": "2023-06-01"}
+    one = await world.client.get("/v1/models/gpt", headers=anthropic)
+    assert one.json()["max_input_tokens"] == 512
+
+
+@pytest.mark.parametrize("queue", [0, 1])
+async def test_a_full_queue_of_one_model_keeps_nobody_from_another_that_is_idle(make_models, queue):
+    world = await make_models(2, limits=Limits(waiting=queue))
+    service = world.service
+    assert await ask(world, "other") == "other"
+    end, asked = await held(world, "fake", "fake")
+    world.hold = end
+    asked += [asyncio.create_task(ask(world, "fake")) for _ in range(queue)]
+    await until_so(lambda: service.running == 2 + queue, pause=turn)
+    for _ in range(2):
+        assert await ask(world, "fake") == 429
+    assert (service.waiting, service.parallel) == (queue, 4)
+    asked += [asyncio.create_task(ask(world, "other")) for _ in range(2)]
+    await until_so(lambda: service.running == 4 + queue, pause=turn)
+    assert await ask(world, "other") == 429
+    assert len((await world.client.get("/slots")).json()) == 4
+    end.set()
+    assert await asyncio.gather(*asked) == ["fake"] * (2 + queue) + ["other"] * 2

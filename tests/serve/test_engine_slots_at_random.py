@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from fake_serving import World
-from waiting import until_so
+from waiting import turn, until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, OutOfMemoryError
 from localspec.core.options import Options
-from localspec.serve.backend import engine_slot, engine_times
+from localspec.serve.backend import engine_times
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.engine_times import KeepAlive
 
@@ -101,6 +101,10 @@ class Play:
         if name:
             setattr(self.world, name, asyncio.Event())
 
+    def slow(self):
+        """Loading an adapter takes some turns of the loop."""
+        self.world.adapter_turns = self.random.randrange(6)
+
     def hold_no_more(self):
         for name in ("loading", "closing"):
             held = getattr(self.world, name)
@@ -121,7 +125,8 @@ class Play:
 
     async def play(self, steps):
         moves = [self.ask] * 8 + [self.end] * 4 + [self.tell, self.hold_no_more] * 2
-        moves += [self.leave, self.unload, self.die, self.room, self.fail, self.hold, self.adapter]
+        moves += [self.leave, self.unload, self.die, self.room, self.fail, self.hold]
+        moves += [self.adapter, self.adapter, self.slow]
         for _ in range(steps):
             self.random.choice(moves)()
             for _ in range(self.random.randrange(6)):
@@ -156,13 +161,16 @@ class Play:
         await until_so(over)
         assert [*self.slots._waiting] == []
         assert [slot.users for slot in self.slots._slots] == [0] * len(self.slots._slots)
+        await until_so(lambda: not any(slot._changing for slot in self.slots._slots), pause=turn)
+        kept = [engine for engine in self.world.engines if engine.alive and not engine.closed]
+        assert all(any(slot.holds(one) for slot in self.slots._slots) for one in kept)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(8))
 async def test_requests_get_engines_of_their_models_whatever_comes(most, seed, monkeypatch):
     monkeypatch.setattr(engine_times, "_FIRST", 0.0)  # no pauses before a restart
-    monkeypatch.setattr(engine_slot, "_LONGEST_STAY", 0.01)
+    monkeypatch.setattr(engine_times, "_LONGEST_STAY", 0.01)
     world = World(models=most)
     exchange = EngineSlot.exchange
 

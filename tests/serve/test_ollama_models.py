@@ -7,6 +7,7 @@ import pytest
 from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE
 from waiting import until_so
 
+from localspec.core.embedded import EmbeddingInfo
 from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.models.catalog import hf_cache
@@ -178,6 +179,29 @@ async def test_the_models_of_texts_are_not_removed(make_world, kind):
         with pytest.raises(ApiError, match="in use"):
             await service.downloads.delete(name)
     assert here()
+
+
+@pytest.mark.usefixtures("pair")
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+async def test_the_models_of_texts_are_among_those_that_run_while_they_are_loaded(
+    make_world, backend
+):
+    world = await make_world()
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    name = f"{TARGET}:Q4_K_M"
+    embedding, reranker = EmbeddingProcess(name), EmbeddingProcess("not-loaded")
+    texts = Embeddings(embedding, reranker)
+    world.service.embeddings = texts
+    await world.slots.load()
+    running = (await world.client.get("/api/ps")).json()["models"]
+    assert [one["name"] for one in running] == ["fake:latest"]
+    embedding.info = EmbeddingInfo(name, 8, 256, ranks=False, pooling="mean", backend=backend)
+    found = (await world.client.get("/api/ps")).json()["models"][-1]
+    size = hf_cache.find_file(TARGET, TARGET_FILE).stat().st_size
+    assert (found["name"], found["size"]) == (name, size)
+    assert found["size_vram"] == (0 if backend == "cpu" else size)
+    assert found["context_length"] == 256
+    assert found["expires_at"].startswith("23")  # as long as the server runs
 
 
 @pytest.mark.usefixtures("pair")

@@ -8,7 +8,7 @@ from pathlib import Path
 from localspec.core import drafter_registry
 from localspec.core.files import paths
 from localspec.models.catalog.hf_cache import find_file, in_snapshot
-from localspec.models.gguf.shards import shard_names
+from localspec.models.gguf.shards import n_bytes, shard_names, shards
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
@@ -35,8 +35,8 @@ class LocalFile:
 
     @property
     def size(self) -> int | None:
-        """Bytes; None if it does not exist."""
-        return self.path.stat().st_size if paths.is_file(self.path) else None
+        """Bytes of all shards; None if one does not exist."""
+        return n_bytes(self.path) if all(map(paths.is_file, shards(self.path))) else None
 
     @property
     def exact(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.shards import n_bytes, shards
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class ModelFile:
     def paths(self) -> tuple[Path, ...]:
         """All files of the model, in order."""
         return tuple(shards(self.path))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all files.
+
+        Raises:
+            OSError: a file is missing.
+        """
+        return n_bytes(self.path)
 
     @functools.cached_property
     def headers(self) -> tuple[Header, ...]:

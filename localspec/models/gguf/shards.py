@@ -53,6 +53,15 @@ def shards(path: Path) -> list[Path]:
     return [path.parent / name for name in shard_names(path.name)]
 
 
+def n_bytes(path: Path) -> int:
+    """Bytes of all files of the model that ``path`` is a file of.
+
+    Raises:
+        OSError: one of them is missing.
+    """
+    return sum(file.stat().st_size for file in shards(path))
+
+
 def fingerprint(path: Path) -> str:
     """Hash of the size, the first megabyte and 64 samples of the rest of each file of a model.
 

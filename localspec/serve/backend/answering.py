@@ -107,6 +107,13 @@ class Answering:
         """Bytes, about, of the log-probabilities that are kept until the answer is made."""
 
     @property
+    def options(self) -> Options:
+        """Options of the model that answers: until it does, that of the request or else the present
+        one.
+        """
+        return self._options or self._server.slot.options
+
+    @property
     def size(self) -> int:
         """Replies that are wanted."""
         return len(self._requests)
@@ -125,8 +132,8 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            used = self._options or self._server.slot.options_of(self._engine)
-            self.record.model = self.record.adapter or public_name(used.model)
+            self._options = self._options or self._server.slot.options_of(self._engine)
+            self.record.model = self.record.adapter or public_name(self._options.model)
             # The prompts of several choices are the same: the first one reads it for all.
             await self._submit_to(1 if self._alike() else self.size)
         except BaseException as error:

@@ -10,28 +10,17 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 
-from localspec.core.errors import (
-    DeviceMemoryError,
-    EngineError,
-    Interrupted,
-    LocalspecError,
-    OutOfMemoryError,
-)
+from localspec.core.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.serve.backend.engine_times import RestartPause, UnloadTimer
+from localspec.serve.backend.engine_times import RestartPause, Stay, UnloadTimer
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.requested_adapters import RequestedAdapters
-from localspec.serve.http.errors import NotLoadedError, PausedError
+from localspec.serve.http.errors import load_failure
 
-_PATIENCE = 3.0
-"""Longest pause before a restart, in seconds, that a request waits for; it is refused otherwise."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
-_IN_USE = 1.0
-"""A model that was used within so many seconds is in use."""
-_LONGEST_STAY = 10.0
 
 
 class EngineSlot:
@@ -66,17 +55,16 @@ class EngineSlot:
         """Requests whose turn it is: they use the engine, or wait until it is loaded."""
         self._unload = UnloadTimer(keep_loaded)
         self._restarting: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self.closed = False
+        """Whether engines are no longer started."""
         self._ending = asyncio.Event()
-        """Ends the pause before a restart."""
+        """Set while an attempt to load is not wanted any more: it does not begin."""
         self._pause = RestartPause()
         self.error: LocalspecError | None = None
         """Why the last attempt to load failed; None since one succeeded."""
         self.reports = True
         """Whether an attempt to load that fails is reported."""
-        self._opened_at = self._left_at = 0.0
-        self._stay = 0.0
-        """Seconds that the loaded model stays while it is in use: as many as loading it took."""
+        self._stay = Stay()
         self.restarts = 0
         """How often an engine that had died was started again."""
 
@@ -84,11 +72,6 @@ class EngineSlot:
     def info(self) -> ModelInfo | None:
         """The loaded pair; None while there is none."""
         return self._engine.info if self._engine is not None else None
-
-    @property
-    def closed(self) -> bool:
-        """Whether engines are no longer started."""
-        return self._stopping.is_set()
 
     @property
     def loading(self) -> bool:
@@ -111,15 +94,16 @@ class EngineSlot:
         return self.info is None and not self.loading and not self.users
 
     @property
+    def vacant(self) -> bool:
+        """Whether it is empty, and the memory of the model that was here is free."""
+        return self.empty and self._changing is None
+
+    @property
     def stays(self) -> float:
-        """Seconds that the loaded model stays yet although another one is waited for: requests in
-        turns would cost a load each.
-        """
+        """Seconds that the loaded model stays yet although another one is waited for."""
         if self.info is None:
             return 0.0
-        now = time.monotonic()
-        used = self._left_at + _IN_USE if not self.users else now + _IN_USE
-        stays = min(self._opened_at + self._stay, used) - now
+        stays = self._stay.left(in_use=self.users > 0)
         return stays if self.kept is None else min(stays, self.kept)
 
     def holds(self, engine: OwnEngine) -> bool:
@@ -134,7 +118,7 @@ class EngineSlot:
     def leave(self) -> None:
         """A request that had entered needs the engine no more."""
         self.users -= 1
-        self._left_at = time.monotonic()
+        self._stay.used()
         self._plan_unload()
 
     async def ready(self) -> OwnEngine:
@@ -148,16 +132,14 @@ class EngineSlot:
             if self._changing is not None:
                 await asyncio.shield(self._changing)
             engine = self._engine
-            if engine is not None and engine.alive and engine.info is not None:
+            # While it is opened it may be there, and lack adapters.
+            if self._opening is None and engine is not None and engine.alive:
                 return engine
-            if self._pause.left > _PATIENCE and self.error is None:
-                raise PausedError(self._pause.left)
+            self._pause.require_over(self.error)
             # The attempt outlives the request that started it: others wait for the same one.
             return await asyncio.shield(self._attempt())
-        except (EngineError, Interrupted, OutOfMemoryError):
-            raise
         except LocalspecError as error:
-            raise NotLoadedError(error) from error
+            raise load_failure(error) from None
 
     def exchange(self, options: Options) -> asyncio.Task[None]:
         """Load another model; where it cannot be, the one before stays. Nobody uses that one."""
@@ -167,7 +149,7 @@ class EngineSlot:
 
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
-        self._stopping.set()
+        self.closed = True
         self._unload.stop()
         await self._end(self._taken())
         if self._changing is not None:
@@ -191,13 +173,16 @@ class EngineSlot:
     def _died(self, engine: OwnEngine, error: EngineError) -> None:
         """An engine died: start it again, with less where its device ran out of memory."""
         held = self._engine is engine
-        followed = self._opening is not None and not self.exchanging
-        if self.closed or not (held or followed):  # it was to be ended anyway
+        opening = self._opening is not None and not self._opening.done()
+        # Else it was to be ended anyway.
+        if self.closed or not (held or (opening and not self.exchanging)):
             return
-        self._reporter.notice(f"{error}; starting it again")
         if isinstance(error, DeviceMemoryError):
             self.options = replace(self.options, smaller=self.options.smaller + 1)
-        if time.monotonic() - self._opened_at < _STEADY_SECONDS:
+        if held and opening:  # while its adapters are loaded: the attempt fails, and tells of it
+            return
+        self._reporter.notice(f"{error}; starting it again")
+        if self._stay.age < _STEADY_SECONDS:
             self._pause.extend()
         else:
             self._pause.forget()
@@ -248,48 +233,33 @@ class EngineSlot:
 
     async def _open(self, options: Options) -> OwnEngine:
         pause = self._pause.left
-        if pause > 0 and self.error is not None:
-            raise self.error
-        if self._stopping.is_set():
-            raise EngineError("the server is stopping")
         if pause > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), pause)
-                if self._stopping.is_set():
-                    raise EngineError("the server is stopping")
-                raise Interrupted("this model is not needed any more")
+        if self.closed:
+            raise EngineError("the server is stopping")
+        if self._ending.is_set():
+            raise Interrupted("this model is not needed any more")
         engine: OwnEngine = self._factory.engine(options, lambda error: self._died(engine, error))
         self._engine = engine
         begun = time.monotonic()
         try:
             await engine.open()
-            await self._load_adapters(engine, options)
+            await self._adapters.load_again(engine, options, self._reporter)
+            if self._engine is not engine or not engine.alive:
+                raise EngineError("the engine stopped as soon as it was loaded")
         except LocalspecError as error:
+            await engine.close()
+            if self._engine is not engine:
+                raise Interrupted("the engine was ended while it was loaded") from error
             self._engine = None
             if not isinstance(error, Interrupted):
                 self.error = error
                 self._pause.extend()
             raise
-        if self._engine is not engine:  # ended while its process was not there yet
-            await engine.close()
-            raise Interrupted("the engine was ended while it was loaded")
-        self.error, self._opened_at = None, time.monotonic()
-        self._stay = min(self._opened_at - begun, _LONGEST_STAY)
+        self.error = None
+        self._stay.begin(time.monotonic() - begun)
         return engine
-
-    async def _load_adapters(self, engine: OwnEngine, options: Options) -> None:
-        """Load what requests had loaded; what this model cannot use is refused to them later.
-
-        Raises:
-            EngineError: the engine stopped.
-        """
-        for path in self._adapters.of(options):
-            try:
-                await engine.adapter(path, load=True)
-            except EngineError:
-                raise
-            except LocalspecError as error:
-                self._reporter.notice(f"the adapter {path.name} is not loaded again: {error}")
 
     def _taken(self) -> OwnEngine | None:
         """The engine, which is held no more."""
@@ -300,16 +270,17 @@ class EngineSlot:
         """End an engine that was taken, and one that is being loaded or about to be started."""
         if engine is not None:
             await engine.close()
-        if self._opening is not None:
+        opening = self._opening
+        if opening is not None:
             self._ending.set()
             try:
+                begun = self._taken()
+                if begun is not None:
+                    await begun.close()
                 with contextlib.suppress(LocalspecError):
-                    await asyncio.shield(self._opening)
+                    await asyncio.shield(opening)
             finally:
                 self._ending.clear()
-            engine = self._taken()  # it may have been loaded all the same
-            if engine is not None:
-                await engine.close()
 
     async def _restart(self, attempt: asyncio.Task[OwnEngine]) -> None:
         try:

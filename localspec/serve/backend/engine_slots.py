@@ -21,6 +21,7 @@ from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.engine_times import KeepAlive
+from localspec.serve.backend.held_models import HeldModels
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.requested_adapters import RequestedAdapters
@@ -31,8 +32,8 @@ Fits = Callable[[Options], Awaitable[bool]]
 """Says whether the model of some options fits into the memory beside all that is loaded now."""
 
 
-class EngineSlots:
-    """The slots of a server. What is said of *the* model is said of the one used last."""
+class EngineSlots(HeldModels):
+    """The slots of a server."""
 
     def __init__(
         self,
@@ -47,15 +48,10 @@ class EngineSlots:
         """``most`` models at a time, the one of ``options`` first; ``keep_loaded`` as in
         `EngineSlot`.
         """
-        self.first = options
-        """Options of the model that the server was started with."""
         self._factory, self._reporter = factory, reporter
         self._fits, self._most, self._keep_loaded = fits, most, keep_loaded
         self.adapters = RequestedAdapters()
-        self._slots = [self._made(options)]
-        """In the order in which requests were let in, the last one last; of different models."""
-        self._removed_restarts = 0
-        """Those of slots that are gone."""
+        super().__init__(self._made(options))
         self._waiting = WaitingList()
         self._look: asyncio.TimerHandle | None = None
         """Looks again who may come in, once a model need not stay any more."""
@@ -65,64 +61,6 @@ class EngineSlots:
     def _made(self, options: Options) -> EngineSlot:
         keep, given = self._keep_loaded, (self._factory, self._reporter, self.adapters)
         return EngineSlot(options, *given, keep_loaded=keep)
-
-    @property
-    def present(self) -> EngineSlot:
-        """The slot of the model that was used last."""
-        return self._slots[-1]
-
-    @property
-    def loaded(self) -> dict[str, ModelInfo]:
-        """All loaded models by their public names, the present one first."""
-        slots = reversed(self._slots)
-        return {public_name(s.options.model): s.info for s in slots if s.info is not None}
-
-    @property
-    def every(self) -> list[Options]:
-        """Options of all models that have a slot, the present one first."""
-        return [slot.options for slot in reversed(self._slots)]
-
-    @property
-    def options(self) -> Options:
-        """Options of the present model."""
-        return self.present.options
-
-    @property
-    def info(self) -> ModelInfo | None:
-        """The present pair; None while it is not loaded."""
-        return self.present.info
-
-    def slot_of(self, options: Options | None) -> EngineSlot | None:
-        """The slot that holds a model or loads it, None meaning the present one; None where there
-        is none.
-        """
-        if options is None:
-            return self.present
-        return next((s for s in self._slots if s.options.model == options.model), None)
-
-    def info_of(self, options: Options | None) -> ModelInfo | None:
-        """The pair of some options, None meaning the present model; None while it is not loaded."""
-        slot = self.slot_of(options)
-        return slot.info if slot is not None else None
-
-    @property
-    def loading(self) -> bool:
-        """Whether the present model is being loaded."""
-        return self.present.loading
-
-    @property
-    def error(self) -> LocalspecError | None:
-        """Why the last attempt to load the present model failed."""
-        return self.present.error
-
-    @property
-    def restarts(self) -> int:
-        """How often engines that had died were started again."""
-        return self._removed_restarts + sum(slot.restarts for slot in self._slots)
-
-    def options_of(self, engine: OwnEngine) -> Options:
-        """Options of the model of an engine in use; the present one's if it has just died."""
-        return next((s.options for s in self._slots if s.holds(engine)), self.options)
 
     @contextlib.asynccontextmanager
     async def use(
@@ -175,19 +113,30 @@ class EngineSlots:
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _make_beside(self, options: Options | None) -> None:
-        """A new slot for a model that has none, where there may be one and it fits."""
+    async def _beside(self, options: Options | None) -> EngineSlot | None:
+        """A new slot for a model that has none, where there may be one and it fits beside others;
+        the request has entered it.
+        """
         if options is None or not self._may_add(options) or not await self._fits(options):
-            return
-        if self._may_add(options):  # others may have come while the room was measured
-            others = " and ".join(public_name(one.model) for one in self.every)
-            self._reporter.notice(f"loading {public_name(options.model)} beside {others}")
-            self._slots.append(self._made(options))
+            return None
+        if not self._may_add(options):  # others may have come while the room was measured
+            return None
+        others = [public_name(s.options.model) for s in reversed(self._slots) if not s.empty]
+        name = public_name(options.model)
+        self._reporter.notice(f"loading {name} beside {' and '.join(others)}")
+        slot = self._made(options)
+        slot.enter()
+        self._slots.append(slot)
+        self._advance()  # for others that wait for this model
+        return slot
 
     def _may_add(self, options: Options) -> bool:
-        """Whether there may be a slot more, for a model that none has."""
+        """Whether there may be a slot more, for a model that none has. Where nothing is loaded it
+        takes the place of nothing instead.
+        """
         known = self.slot_of(options) is not None or self._leaves(options)
-        return not known and len(self._slots) < self._most and not self.closed
+        beside = len(self._slots) < self._most and not all(slot.empty for slot in self._slots)
+        return beside and not known and not self.closed
 
     def _leaves(self, options: Options) -> bool:
         """Whether another model is being loaded in place of that one, which may come back."""
@@ -198,9 +147,9 @@ class EngineSlots:
         """The slot of a request, and its engine."""
         beside = True
         while True:
-            if beside:
-                await self._make_beside(options)
-            slot = await self._turn(options)
+            slot = await self._beside(options) if beside else None
+            if slot is None:
+                slot = await self._turn(options)
             if slot is None:
                 continue
             try:
@@ -269,6 +218,7 @@ class EngineSlots:
     def _advance(self) -> None:
         """Let in those whose turn it is, and begin to load the models that they need."""
         leaving: dict[str, EngineSlot] = {}
+        self._remove_vacant()
         for one in self._waiting:
             slot = self.slot_of(one.options)
             if slot is None:
@@ -282,6 +232,15 @@ class EngineSlots:
                 self._let_in(one, slot)
         # One that nobody uses leaves after its stay, which may have ended in this instant.
         self._look_again([max(0.0, slot.stays) for slot in leaving.values() if not slot.users])
+
+    def _remove_vacant(self) -> None:
+        """Remove slots of models that were unloaded: who asks for one again asks for room. One that
+        could not be loaded stays, with its reason and its pause, until another model needs a place.
+        """
+        needed = any(self.slot_of(one.options) is None for one in self._waiting)
+        for slot in [*self._slots]:
+            if slot.vacant and (slot.error is None or needed):
+                self._remove(slot)
 
     def _let_in(self, one: Waiting, slot: EngineSlot) -> None:
         self._waiting.admit(one, slot)
@@ -304,8 +263,8 @@ class EngineSlots:
         if slot.users or slot.stays > 0:
             leaving[options.model] = slot
             return None
-        n, before = self._waiting.count(options), public_name(slot.options.model)
-        if not self.closed:
+        if slot.info is not None and not self.closed:
+            n, before = self._waiting.count(options), public_name(slot.options.model)
             self._reporter.notice(
                 f"loading {public_name(options.model)} in place of {before}: "
                 f"{n} {'request waits' if n == 1 else 'requests wait'} for it"

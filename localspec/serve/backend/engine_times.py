@@ -1,5 +1,5 @@
-"""Times of an engine: after which one that is idle is unloaded, and growing pauses between attempts
-to start one that does not come up.
+"""Times of an engine: after which one that is idle is unloaded, how long one in use stays although
+another model is waited for, and growing pauses between attempts to start one that does not come up.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.core.errors import EngineError, LocalspecError
+from localspec.serve.http.errors import PausedError
+
 _FIRST, _LONGEST = 1.0, 30.0
 """Seconds."""
+_PATIENCE = 3.0
+"""Longest pause, in seconds, that a request waits for; it is refused otherwise."""
+_IN_USE = 1.0
+"""A model that was used within so many seconds is in use."""
+_LONGEST_STAY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,34 @@ class UnloadTimer:
         unload()
 
 
+class Stay:
+    """How long a model in use stays although another one is waited for: as long as loading it took.
+    Requests in turns would cost a load each.
+    """
+
+    def __init__(self) -> None:
+        self._loaded_at = self._left_at = self._seconds = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the model was loaded."""
+        return time.monotonic() - self._loaded_at
+
+    def begin(self, took: float) -> None:
+        """A model is loaded, in so many seconds."""
+        self._loaded_at, self._seconds = time.monotonic(), min(took, _LONGEST_STAY)
+
+    def used(self) -> None:
+        """A request has ended."""
+        self._left_at = time.monotonic()
+
+    def left(self, *, in_use: bool) -> float:
+        """Seconds that it stays yet; ``in_use``: there are requests that have not ended."""
+        now = time.monotonic()
+        used = now if in_use else self._left_at
+        return min(self._loaded_at + self._seconds, used + _IN_USE) - now
+
+
 class RestartPause:
     """How long the next attempt waits."""
 
@@ -77,6 +113,19 @@ class RestartPause:
     def left(self) -> float:
         """Seconds until the next attempt; zero or less: it may begin."""
         return self._until - time.monotonic()
+
+    def require_over(self, error: LocalspecError | None) -> None:
+        """Refuse a request for which no attempt begins now. ``error`` is why the last one failed;
+        None where its engine died later.
+
+        Raises:
+            LocalspecError: that error; PausedError where the engine keeps stopping.
+        """
+        left = self.left
+        if left > _PATIENCE and (error is None or isinstance(error, EngineError)):
+            raise PausedError(left)
+        if left > 0 and error is not None:
+            raise error
 
     def extend(self) -> None:
         """An attempt failed: pause, twice as long as the last time."""

@@ -99,7 +99,7 @@ def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFact
         family=header.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),
         quantization=_quantization(file),
-        n_bytes=sum(part.stat().st_size for part in file.paths),
+        n_bytes=file.n_bytes,
         modified=modified / 1e9,
         digest=_digest(path, size, modified),
         context=header.context,

@@ -283,9 +283,8 @@ class Service:
 
     @property
     def parallel(self) -> int:
-        """Requests that the engine answers at a time."""
-        info = self.slot.info
-        return info.parallel if info is not None else 1
+        """Replies that run at a time; one where no model is loaded."""
+        return sum(info.parallel for info in self.slot.loaded.values()) or 1
 
     @property
     def running(self) -> int:
@@ -293,13 +292,25 @@ class Service:
         return sum(answering.size for answering in self._running)
 
     @property
+    def waiting(self) -> int:
+        """Replies that wait: for each model those beyond what it answers at a time."""
+        models = {one.model: one for one in (a.options for a in self._running)}
+        return sum(max(0, self._beyond(options)) for options in models.values())
+
+    def _beyond(self, options: Options) -> int:
+        """How many replies of a model are wanted beyond those that it answers at a time; of one
+        that is not loaded, one waits for that. Negative: as many more would run.
+        """
+        info = self.slot.info_of(options)
+        wanted = sum(a.size for a in self._running if a.options.model == options.model)
+        return wanted - (1 if info is None else info.parallel)
+
+    @property
     def cache_use(self) -> float:
-        """Part of the KV cache that running replies use."""
-        info = self.slot.info
-        if info is None:
-            return 0.0
+        """Part of the KV caches that running replies use."""
         used = sum(reply.context_used for reply in self.replies_running())
-        return used / (info.context * info.parallel)
+        room = sum(info.context * info.parallel for info in self.slot.loaded.values())
+        return used / room if room else 0.0
 
     def replies_running(self) -> list[ReplyRecord]:
         """The replies that have not ended."""
@@ -321,13 +332,13 @@ class Service:
         Raises:
             ApiError: 429, too many wait.
         """
-        waiting, most = self.running - self.parallel, self.settings.limits.waiting
+        waiting, most = self.waiting, self.settings.limits.waiting
         caller, taken = answering.record.caller, waiting
         if most and all(one.record.caller != caller for one in self._running):
             taken = min(waiting, most)
             most += max(1, most // 4)  # places that who fills the queue cannot take
         # Where a sequence is free, a batch may be larger than the queue.
-        if waiting >= 0 and taken + answering.size > most:
+        if self._beyond(answering.options) >= 0 and taken + answering.size > most:
             self.metrics.rejected += 1
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,

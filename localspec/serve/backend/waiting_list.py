@@ -33,8 +33,10 @@ class WaitingList:
         self._waiting: list[Waiting] = []
 
     def __iter__(self) -> Iterator[Waiting]:
-        """The requests that wait now; not those that were cancelled and are about to leave."""
-        return iter([one for one in self._waiting if not one.turn.done()])
+        """The requests that wait, as long as they do; not those that were cancelled and are about
+        to leave.
+        """
+        return (one for one in [*self._waiting] if not one.turn.done())
 
     def join(self, options: Options | None) -> Waiting:
         """Add a request at the end."""

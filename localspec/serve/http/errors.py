@@ -54,6 +54,12 @@ class NotLoadedError(LocalspecError):
         self.reason = reason
 
 
+def load_failure(error: LocalspecError) -> LocalspecError:
+    """What a request is told whose model could not be loaded."""
+    told = isinstance(error, EngineError | Interrupted | OutOfMemoryError)
+    return error if told else NotLoadedError(error)
+
+
 class ApiError(Exception):
     """An answer that is an error."""
 

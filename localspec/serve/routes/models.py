@@ -15,7 +15,7 @@ from localspec.serve.backend.model_names import ListedModel, untagged
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, load_failure, of_engine
 from localspec.serve.routes.answer_types import Model, Models
 from localspec.serve.routes.endpoint import Endpoints
 
@@ -64,10 +64,10 @@ async def model(service: Service, request: Request) -> Response:
 
 @endpoints.get("/health", "/v1/health", "/readyz")
 async def health(service: Service, request: Request) -> Response:
-    """Whether the model is ready."""
+    """Whether a model is ready."""
     del request
     slot = service.slot
-    if slot.info is not None:
+    if slot.ready:
         return JSONAnswer({"status": "ok"})
     if slot.loading:
         raise ApiError(
@@ -77,7 +77,7 @@ async def health(service: Service, request: Request) -> Response:
             retry_after=RETRY_SECONDS,
         )
     if slot.error is not None:
-        raise of_engine(NotLoadedError(slot.error))
+        raise of_engine(load_failure(slot.error))
     return JSONAnswer({"status": "ok", "loaded": False})
 
 
@@ -111,9 +111,9 @@ def _anthropic(service: Service, model: ListedModel) -> dict[str, Any]:
 
 
 def _info(service: Service, model: ListedModel) -> ModelInfo | None:
-    """The loaded pair that answers requests for a model."""
+    """The loaded pair that answers requests for a model; an alias means the first one."""
     slots = service.slot
-    return slots.loaded.get(model.parent or model.name, slots.info)
+    return slots.loaded.get(model.parent or model.name) or slots.info_of(slots.first)
 
 
 def _of_texts(service: Service) -> list[dict[str, Any]]:

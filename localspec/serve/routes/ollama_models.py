@@ -14,9 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import __version__
+from localspec.core.options import Options
 from localspec.serve.backend.downloads import Progress
 from localspec.serve.backend.model_facts import ModelFacts, facts_of
 from localspec.serve.backend.model_names import untagged
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.errors import ApiError
@@ -48,20 +50,20 @@ async def tags(service: Service, request: Request) -> Response:
 
 @endpoints.get(f"{PREFIX}/ps", answer=OllamaModels)
 async def loaded(service: Service, request: Request) -> Response:
-    """The loaded model, as Ollama has it."""
+    """The loaded models, as Ollama has them: those of texts too."""
     del request
     slots, found = service.slot, []
     for name, info in slots.loaded.items():
         slot = slots.slot_of(await service.models.options(name))
         kept = None if slot is None else slot.kept
-        size = info.target_bytes + info.draft_bytes
-        entry = _entry(name, await _facts_of(service, name)) | {
-            "size": size,
-            "size_vram": 0 if info.backend == "cpu" else size,
-            "context_length": info.context,
-            "expires_at": stamp(time.time() + (_NEVER if kept is None else kept)),
-        }
-        found.append(entry)
+        entry = _entry(name, await _facts_of(service, name))
+        entry["size"] = info.target_bytes + info.draft_bytes
+        found.append(entry | _place(entry["size"], info.backend, info.context, kept))
+    for process in service.embeddings.processes.values():
+        if (text := process.info) is not None:
+            facts = await facts_of(Options(model=process.model, mmproj="none"))
+            entry = _entry(public_name(process.model), facts)
+            found.append(entry | _place(entry["size"], text.backend, text.longest, None))
     return JSONAnswer({"models": found})
 
 
@@ -159,6 +161,15 @@ def _entry(name: str, facts: ModelFacts | None) -> dict[str, Any]:
         "size": facts.n_bytes if facts is not None else 0,
         "digest": facts.digest if facts is not None else "",
         "details": _details(facts),
+    }
+
+
+def _place(size: int, backend: str, context: int, kept: float | None) -> dict[str, Any]:
+    """Where a loaded model is, and how many seconds longer; None: until the server ends."""
+    return {
+        "size_vram": 0 if backend == "cpu" else size,
+        "context_length": context,
+        "expires_at": stamp(time.time() + (_NEVER if kept is None else kept)),
     }
 
 

@@ -121,15 +121,15 @@ def _of_texts(m: Metrics) -> list[str]:
 
 
 def _gauges(service: Service) -> Iterator[_Row]:
-    running = min(service.running, service.parallel)
-    waiting = service.running - running
+    waiting = service.waiting
+    running = service.running - waiting
     rows: Sequence[tuple[str, str, float]] = (
         ("vllm:num_requests_running", "Replies that run.", running),
         ("vllm:num_requests_waiting", "Replies that wait.", waiting),
         ("vllm:kv_cache_usage_perc", "Part of the KV cache in use, 0 to 1.", service.cache_use),
         ("llamacpp:requests_processing", "Replies that run.", running),
         ("llamacpp:requests_deferred", "Replies that wait.", waiting),
-        ("localspec:engine_up", "1 if the engine is ready.", service.slot.info is not None),
+        ("localspec:engine_up", "1 if a model is ready.", service.slot.ready),
         ("localspec:engine_restarts", "Starts after the engine died.", service.slot.restarts),
     )
     return (("gauge", *row) for row in rows)

@@ -62,13 +62,12 @@ async def slots(service: Service, request: Request) -> Response:
     """The replies that run, as llama.cpp has them.
 
     One object for each that can run at a time, none while no model is loaded; no text and no caller
-    is told.
+    is told, nor which of several models it is.
 
     Raises:
         ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
     """
-    info, running = service.slot.info, service.replies_running()
-    found = [] if info is None else _slots(info, running)
+    found = _slots([*service.slot.loaded.values()], service.replies_running())
     if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in found):
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
@@ -79,9 +78,9 @@ async def slots(service: Service, request: Request) -> Response:
     return JSONAnswer(found)
 
 
-def _slots(info: ModelInfo, running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
+def _slots(loaded: Sequence[ModelInfo], running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for number in range(info.parallel):
+    for number, info in enumerate(one for one in loaded for _ in range(one.parallel)):
         reply = running[number] if number < len(running) else None
         found.append(
             {
