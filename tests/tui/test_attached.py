@@ -127,6 +127,24 @@ def test_what_the_changed_question_named_is_not_attached_again(files):
     assert read(Draft("Look @d/", edited=sent)).message == sent.replace("alpha", "beta")
 
 
+LONG = "@小助手请帮我把下面这一段话翻译成英文，" + "今天的天气非常好，" * 40
+"""A paragraph without a space, of more bytes than a name of a file may have."""
+
+
+async def test_a_word_too_long_for_a_name_is_text_and_can_be_sent(chat):
+    async with chat(Script("Yes."), Script("Yes.")) as c:
+        c.composer.insert(LONG)
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        await c.ready()
+        c.composer.insert(f"{LONG}v1.2")  # looks like a path
+        await c.pilot.press("enter")
+        await c.until(lambda: "long; Enter again sends it as text" in c.flowing_text)
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert [asked[-1].content for asked in c.engine.asked] == [LONG, f"{LONG}v1.2"]
+
+
 async def test_a_large_paste_attaches_nothing_at_once_or_when_it_is_changed(chat, files):
     paste = "\n".join(["line"] * 20 + [f"@{files}/secret.txt"])
     async with chat(Script("One."), Script("Two.")) as c:
