@@ -42,13 +42,22 @@ def in_terminal() -> bool:
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
+def stdin() -> BinaryIO:
+    """The bytes of stdin. Another program may have left it such that reading does not wait for what
+    is not written yet: a prompt would be cut there, and a line be no end.
+    """
+    with contextlib.suppress(OSError):  # it is no file
+        os.set_blocking(sys.stdin.fileno(), True)
+    return sys.stdin.buffer
+
+
 def read_stdin() -> str:
     """All of stdin.
 
     Raises:
         UsageError: it is not UTF-8, or larger than any context.
     """
-    return _read(sys.stdin.buffer, "stdin")
+    return _read(stdin(), "stdin")
 
 
 def stdin_line() -> bytes:
@@ -57,7 +66,7 @@ def stdin_line() -> bytes:
     Raises:
         UsageError: it is larger than any context.
     """
-    line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
+    line = stdin().readline(LARGEST_TEXT + 1)
     if len(line) > LARGEST_TEXT:
         raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
     return line
