@@ -119,7 +119,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
         self._faults = set[str]()
-        """Faults of workers that were reported."""
+        """Faults of workers that were reported since the user sent something."""
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
         self.unsaved: tuple[str, ...] = ()
@@ -269,6 +269,11 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         said, chat = await report, self.screen_stack[0]
         assert isinstance(chat, ChatScreen)
         await chat.feedback.note(said, error=True)
+
+    @on(Composer.Sent)
+    def _sent(self) -> None:
+        """What the user does again is reported again."""
+        self._faults.clear()
 
     def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)

@@ -341,6 +341,21 @@ async def test_what_cannot_come_back_is_not_said_to_be_sent_by_enter(chat, files
         assert len(c.engine.asked) == 1
 
 
+async def test_a_message_whose_files_meet_a_fault_comes_back(chat, files, monkeypatch, outlived):
+    def fails(draft, **_):
+        raise RuntimeError("can't start new thread")
+
+    async with chat(Script("One."), size=(120, 40)) as c:
+        monkeypatch.setattr(command_runner, "read", fails)
+        for bugs in (1, 2):
+            c.composer.text = "look at @d/"
+            await c.pilot.press("enter")
+            await c.until(lambda n=bugs: c.flowing_text.count("a bug in localspec") == n)
+            assert c.composer.text == "look at @d/"
+            assert not c.session.unasked
+    outlived.clear()
+
+
 async def test_a_message_of_a_closed_chat_does_not_take_the_place_of_another(chat, files, reading):
     async with chat(Script("One."), size=(120, 40)) as c:
         await c.ask("first")

@@ -13,11 +13,11 @@ from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from localspec.core.errors import DecodeError
+from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
 from localspec.core.processes import children
 from tui.session.open_chats import Presence
-from tui.session.recorder import ChatRecorder
+from tui.session.recorder import ChatArchive, ChatRecorder
 
 
 def quick_recorder(path):
@@ -324,6 +324,27 @@ async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
         await c.sees("One.")
         assert len(await c.session.chat.recorder.archive.chats()) == 1
         assert len(c.session.chats.all) == 1
+
+
+async def test_a_deleted_chat_that_cannot_be_brought_back_now_can_be_later(
+    chat, tmp_path, monkeypatch
+):
+    failures, restore = [ChatsError("the chats are locked")], ChatArchive.restore
+
+    async def restored(archive, identity):
+        if failures:
+            raise failures.pop()
+        await restore(archive, identity)
+
+    monkeypatch.setattr(ChatArchive, "restore", restored)
+    async with chat(Script("One."), recorder=quick_recorder(tmp_path / "chats.db")) as c:
+        await c.ask("first")
+        await c.type("/delete")
+        await c.until(lambda: "/undo" in c.stats)
+        await c.type("/undo")
+        await c.sees("the chats are locked")
+        await c.type("/undo")
+        await c.sees("One.")
 
 
 async def test_a_chat_in_which_the_model_speaks_is_not_deleted(chat, tmp_path):

@@ -113,12 +113,13 @@ class ChatSwitcher:
             hint = "nothing deleted in this session; use `localspec chats restore`"
             self._feedback.hint(hint)
             return
-        identity, self._deleted = self._deleted, None
+        identity = self._deleted
         try:
             await self._session.chat.recorder.archive.restore(identity)
         except LocalspecError as error:
             await self._feedback.note(str(error), error=True)
         else:
+            self._deleted = None
             await self.resume(identity)
 
     def _show(self, place: int) -> None:
