@@ -31,7 +31,7 @@ from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import MAKES_REPLIES, ChatScreen
 from tui.session.commands import SPECS
-from tui.session.recorder import ChatRecorder
+from tui.session.recorder import ChatRecorder, SavedChat
 from tui.session.session import Session
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
@@ -100,7 +100,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             engine, settings, system, recorder, tools, options=options, reopen=reopen
         )
         if resume is not None:
-            self.session.chat.recorder.resume(resume, self.session.chat.conversation)
+            chat = self.session.chat
+            chat.recorder.resume(SavedChat.of(resume), chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
             self.session.note_window(self.session.chat)
