@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
@@ -43,12 +43,17 @@ def in_terminal() -> bool:
 
 
 def stdin() -> BinaryIO:
-    """The bytes of stdin. Another program may have left it such that reading does not wait for what
-    is not written yet: a prompt would be cut there, and a line be no end.
+    """The bytes of stdin, all of them."""
+    return _waiting(sys.stdin)
+
+
+def _waiting(stream: TextIO) -> BinaryIO:
+    """The bytes of a stream. Another program may have left it such that it does not wait: reading
+    would end before what is not written yet, and writing fail where the reader is slow.
     """
     with contextlib.suppress(OSError):  # it is no file
-        os.set_blocking(sys.stdin.fileno(), True)
-    return sys.stdin.buffer
+        os.set_blocking(stream.fileno(), True)
+    return stream.buffer
 
 
 def read_stdin() -> str:
@@ -153,8 +158,9 @@ def write(text: str) -> None:
         activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        sys.stdout.buffer.write(text.encode(encoding, "replace"))
-        sys.stdout.buffer.flush()
+        out = _waiting(sys.stdout)
+        out.write(text.encode(encoding, "replace"))
+        out.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
 
@@ -233,6 +239,7 @@ def draw_over(lines: Sequence[str], height: int) -> None:
 
 def confirm(question: str, *, default: bool = False) -> bool:
     """Ask on stderr; yes or no."""
+    stdin()  # which waits for the answer
     return click.confirm(safe_line(question), default=default, err=True)
 
 

@@ -157,3 +157,25 @@ def test_reading_waits_for_all_of_a_stdin_that_does_not_wait_itself(
         thread.start()
         assert reads() == "first half, second half\n"
         thread.join()
+
+
+def test_writing_waits_for_a_slow_reader_of_a_stdout_that_does_not_wait_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    read: list[bytes] = []
+
+    def read_later() -> None:
+        until(lambda: os.get_blocking(writer))
+        while part := os.read(reader, 1 << 16):
+            read.append(part)
+        os.close(reader)
+
+    thread = threading.Thread(target=read_later)
+    with os.fdopen(writer, "w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        thread.start()
+        write("x" * (1 << 20))
+    thread.join()
+    assert len(b"".join(read)) == 1 << 20
