@@ -31,7 +31,7 @@ from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import MAKES_REPLIES, ChatScreen
 from tui.session.commands import SPECS
-from tui.session.recorder import ChatRecorder
+from tui.session.recorder import ChatRecorder, SavedChat
 from tui.session.session import Session
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
@@ -92,6 +92,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """
         super().__init__()
         textual_private.teach_keys()
+        textual_private.teach_narrowness()
         self.add_filter(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
@@ -99,7 +100,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             engine, settings, system, recorder, tools, options=options, reopen=reopen
         )
         if resume is not None:
-            self.session.chat.recorder.resume(resume, self.session.chat.conversation)
+            chat = self.session.chat
+            chat.recorder.resume(SavedChat.of(resume), chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
             self.session.note_window(self.session.chat)
@@ -118,7 +120,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
         self._faults = set[str]()
-        """Faults of workers that were reported."""
+        """Faults of workers that were reported since the user sent something."""
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
         self.unsaved: tuple[str, ...] = ()
@@ -268,6 +270,11 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         said, chat = await report, self.screen_stack[0]
         assert isinstance(chat, ChatScreen)
         await chat.feedback.note(said, error=True)
+
+    @on(Composer.Sent)
+    def _sent(self) -> None:
+        """What the user does again is reported again."""
+        self._faults.clear()
 
     def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -242,8 +243,7 @@ def _answer_lines(
         act.context = runtime.info.context
         voice.welcome(journal.so_far)
         talk = Talk(journal, asked.sampling, asked.seed)
-        for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
-            typed = decode(line, f"line {number} of stdin").rstrip("\r\n")
+        for typed in _input_lines(ctrl_c, voice):
             text = typed.strip()
             if not text:
                 continue
@@ -304,6 +304,8 @@ def _stream(
 ) -> None:
     shown = 0
     begun = False
+    late: list[str] = []
+    """Notices that would be in the middle of a line of the reply."""
     journal.ask(question)  # a long prompt is read for minutes, in which the program may end
     try:
         for event in events:
@@ -319,7 +321,7 @@ def _stream(
                 journal.grow(event.text)
                 shown += len(text)
             elif isinstance(event, Notice):
-                tell(event.text)
+                (late.append if begun else tell)(event.text)
             elif isinstance(event, Finished):
                 whole = event.reply.text if written is None else written.said
                 write(whole[shown:] + "\n")
@@ -332,11 +334,18 @@ def _stream(
         else:
             journal.leave_out()
         raise
+    finally:
+        for text in late:
+            tell(text)
 
 
-def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
-    """Lines of stdin; Ctrl-C raises while it waits, since there is no reply to end."""
-    while True:
+def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[str]:
+    """Lines of stdin; Ctrl-C raises while it waits, since there is no reply to end.
+
+    Raises:
+        UsageError: one is not UTF-8, and was not typed; what was typed may be typed again.
+    """
+    for number in itertools.count(1):
         voice.asks()
         try:
             with ctrl_c.raising():
@@ -346,4 +355,11 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         if not line:
             voice.leaves()
             return
-        yield line
+        try:
+            text = decode(line, f"line {number} of stdin")
+        except UsageError as error:
+            if not sys.stdin.isatty():
+                raise
+            tell(str(error))
+        else:
+            yield text.rstrip("\r\n")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli import complete
-from localspec.cli.output import confirm, decode, say, tell, write, write_json, write_line
+from localspec.cli.output import confirm, decode, say, stdin, tell, write, write_json, write_line
 from localspec.core.errors import ChatsError, ChatsFileError, UsageError
 from localspec.core.safe_text import safe_line
 
@@ -73,7 +73,7 @@ def list_chats(*, removed: bool, as_json: bool) -> None:
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 100_000),
     default=20,
     show_default=True,
     metavar="N",
@@ -158,7 +158,7 @@ def import_chats(file: str) -> None:
     from localspec.chats.transfer import from_json, read, read_file
 
     try:
-        raw = read(sys.stdin.buffer) if file == "-" else read_file(Path(file))
+        raw = read(stdin()) if file == "-" else read_file(Path(file))
     except OSError as error:
         raise ChatsError(f"cannot read {file}: {error.strerror}") from None
     except ChatsFileError as error:

@@ -25,7 +25,11 @@ _TOGETHER = 64
 @click.option(
     "--truncate", is_flag=True, help="Cut lines that are too long; else they are an error."
 )
-@click.option("--gpu-layers", type=click.IntRange(0), help="Layers on the GPU; all that fit.")
+@click.option(
+    "--gpu-layers",
+    type=click.IntRange(0, 1 << 30),  # llama.cpp takes 32 bits
+    help="Layers on the GPU; all that fit.",
+)
 @click.option("--threads", type=click.IntRange(1, 512), help="Threads; one for each core.")
 def command(
     model: str, query: str | None, *, truncate: bool, gpu_layers: int | None, threads: int | None

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
@@ -42,13 +42,27 @@ def in_terminal() -> bool:
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
+def stdin() -> BinaryIO:
+    """The bytes of stdin, all of them."""
+    return _waiting(sys.stdin)
+
+
+def _waiting(stream: TextIO) -> BinaryIO:
+    """The bytes of a stream. Another program may have left it such that it does not wait: reading
+    would end before what is not written yet, and writing fail where the reader is slow.
+    """
+    with contextlib.suppress(OSError):  # it is no file
+        os.set_blocking(stream.fileno(), True)
+    return stream.buffer
+
+
 def read_stdin() -> str:
     """All of stdin.
 
     Raises:
         UsageError: it is not UTF-8, or larger than any context.
     """
-    return _read(sys.stdin.buffer, "stdin")
+    return _read(stdin(), "stdin")
 
 
 def stdin_line() -> bytes:
@@ -57,7 +71,7 @@ def stdin_line() -> bytes:
     Raises:
         UsageError: it is larger than any context.
     """
-    line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
+    line = stdin().readline(LARGEST_TEXT + 1)
     if len(line) > LARGEST_TEXT:
         raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
     return line
@@ -144,8 +158,9 @@ def write(text: str) -> None:
         activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        sys.stdout.buffer.write(text.encode(encoding, "replace"))
-        sys.stdout.buffer.flush()
+        out = _waiting(sys.stdout)
+        out.write(text.encode(encoding, "replace"))
+        out.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
 
@@ -224,6 +239,7 @@ def draw_over(lines: Sequence[str], height: int) -> None:
 
 def confirm(question: str, *, default: bool = False) -> bool:
     """Ask on stderr; yes or no."""
+    stdin()  # which waits for the answer
     return click.confirm(safe_line(question), default=default, err=True)
 
 

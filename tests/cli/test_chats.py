@@ -125,6 +125,7 @@ def test_search_tells_the_chat_and_the_place(capsys: pytest.CaptureFixture[str])
     (hit,) = json.loads(shown(capsys, "search", "heard", "--json"))
     assert (hit["chat"], hit["role"]) == (chat.info.id, "assistant")
     assert fails(capsys, "search", "zebra") == (1, "nothing found")
+    assert fails(capsys, "search", "owls", "-n", "9" * 20)[0] == 2
 
 
 def test_a_chat_is_shown_renamed_removed_and_restored(capsys: pytest.CaptureFixture[str]) -> None:

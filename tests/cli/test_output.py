@@ -8,17 +8,30 @@ import os
 import subprocess
 import sys
 import termios
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until
 
 from localspec.chats.calls import SavedCall
-from localspec.cli import run
-from localspec.cli.output import json_line, write
+from localspec.chats.journal import Journal
+from localspec.cli import chat, run
+from localspec.cli.line_commands import Silent
+from localspec.cli.output import json_line, read_stdin, stdin_line, write
 from localspec.cli.run_report import calls_report
 from localspec.core.emitted import Origin
-from localspec.core.events import Finished, Notice, Reply, Speculation, Stats, Token
+from localspec.core.events import (
+    Finished,
+    Notice,
+    Reply,
+    ReplyEvent,
+    Speculation,
+    Stats,
+    Token,
+)
 
 STATS = Stats(1, 0, 2, 2, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, Speculation("on"))
 
@@ -66,7 +79,18 @@ def test_a_pipe_gets_the_text_as_it_is() -> None:
     assert written(text, terminal=False) == text
 
 
-def test_notices_do_not_cut_a_line_of_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+def follow(events: Iterator[ReplyEvent]) -> None:
+    run._follow(events, show=True)
+
+
+def stream(events: Iterator[ReplyEvent]) -> None:
+    chat._stream(events, "Why?", Journal(None), Silent(), None)
+
+
+@pytest.mark.parametrize("told", [follow, stream])
+def test_notices_do_not_cut_a_line_of_the_reply(
+    monkeypatch: pytest.MonkeyPatch, told: Callable[[Iterator[ReplyEvent]], None]
+) -> None:
     """On a terminal both streams are one."""
     screen = Stdout(terminal=False)
     monkeypatch.setattr(sys, "stdout", screen)
@@ -74,7 +98,7 @@ def test_notices_do_not_cut_a_line_of_the_reply(monkeypatch: pytest.MonkeyPatch)
     reply = Reply("one two", (1, 2), (Origin.PLAIN,) * 2, "stop", STATS, 1)
     words = [Token(i, text, Origin.PLAIN, None) for i, text in ((1, "one "), (2, "two"))]
     events = [Notice("before"), words[0], Notice("between"), words[1], Notice("after")]
-    run._follow(iter([*events, Finished(reply)]), show=True)
+    told(iter([*events, Finished(reply)]))
     screen.flush()
     assert screen.buffer.getvalue().decode().splitlines() == [
         "localspec: before", "one two", "localspec: between", "localspec: after",
@@ -108,3 +132,50 @@ def test_a_line_of_progress_is_as_wide_as_the_terminal_of_stderr_whatever_stdout
             check=True,
         )
         assert os.read(master, 1000).count(b"x") == 119
+
+
+def read_line() -> str:
+    return stdin_line().decode()
+
+
+@pytest.mark.parametrize("reads", [read_stdin, read_line])
+def test_reading_waits_for_all_of_a_stdin_that_does_not_wait_itself(
+    monkeypatch: pytest.MonkeyPatch, reads: Callable[[], str]
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+
+    def write_later() -> None:
+        os.write(writer, b"first half, ")
+        until(lambda: os.get_blocking(reader))
+        os.write(writer, b"second half\n")
+        os.close(writer)
+
+    thread = threading.Thread(target=write_later)
+    with os.fdopen(reader, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        thread.start()
+        assert reads() == "first half, second half\n"
+        thread.join()
+
+
+def test_writing_waits_for_a_slow_reader_of_a_stdout_that_does_not_wait_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    read: list[bytes] = []
+
+    def read_later() -> None:
+        until(lambda: os.get_blocking(writer))
+        while part := os.read(reader, 1 << 16):
+            read.append(part)
+        os.close(reader)
+
+    thread = threading.Thread(target=read_later)
+    with os.fdopen(writer, "w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        thread.start()
+        write("x" * (1 << 20))
+    thread.join()
+    assert len(b"".join(read)) == 1 << 20

@@ -79,7 +79,7 @@ if sys.platform != "win32":
             self.text = ""
 
         def type(self, text: str) -> None:
-            os.write(self._master, text.encode())
+            os.write(self._master, text.encode("utf-8", "surrogateescape"))
 
         def wait(self, text: str, seconds: float = 100.0) -> None:
             """Read until a text comes; what was read before it is dropped."""
@@ -131,3 +131,31 @@ def test_ctrl_c_stops_the_reply_and_a_second_one_at_the_prompt_ends(slow: Path) 
     with ChatStore() as store:
         chat = store.load(store.last().id)
     assert [m.end for m in chat.messages] == [None, "interrupt", None, "interrupt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+def test_a_broken_byte_in_a_terminal_is_told_and_the_next_line_is_answered(files: Files) -> None:
+    with talking(str(files.target), "-n", "3") as line:
+        line.wait("You: ")
+        line.type("caf\udcc3\r")
+        line.wait("line 1 of stdin is not valid UTF-8 (byte 3 is 0xc3)")
+        line.wait("You: ")
+        line.type("hello\r")
+        line.wait("Model: ")
+        line.wait("You: ")
+        line.type("/quit\r")
+        assert line.end() == 0
+
+
+def test_a_broken_byte_in_a_pipe_ends_the_chat(files: Files) -> None:
+    done = subprocess.run(
+        [*_LINE, str(files.target), "-n", "3"],
+        input=b"caf\xc3\nnever asked\n",
+        capture_output=True,
+        cwd=ROOT,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"line 1 of stdin is not valid UTF-8" in done.stderr
+    assert not done.stdout

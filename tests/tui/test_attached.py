@@ -127,6 +127,24 @@ def test_what_the_changed_question_named_is_not_attached_again(files):
     assert read(Draft("Look @d/", edited=sent)).message == sent.replace("alpha", "beta")
 
 
+LONG = "@小助手请帮我把下面这一段话翻译成英文，" + "今天的天气非常好，" * 40
+"""A paragraph without a space, of more bytes than a name of a file may have."""
+
+
+async def test_a_word_too_long_for_a_name_is_text_and_can_be_sent(chat):
+    async with chat(Script("Yes."), Script("Yes.")) as c:
+        c.composer.insert(LONG)
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        await c.ready()
+        c.composer.insert(f"{LONG}v1.2")  # looks like a path
+        await c.pilot.press("enter")
+        await c.until(lambda: "long; Enter again sends it as text" in c.flowing_text)
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert [asked[-1].content for asked in c.engine.asked] == [LONG, f"{LONG}v1.2"]
+
+
 async def test_a_large_paste_attaches_nothing_at_once_or_when_it_is_changed(chat, files):
     paste = "\n".join(["line"] * 20 + [f"@{files}/secret.txt"])
     async with chat(Script("One."), Script("Two.")) as c:
@@ -321,6 +339,21 @@ async def test_what_cannot_come_back_is_not_said_to_be_sent_by_enter(chat, files
         await c.until(lambda: "no.txt; Enter again sends it as text" in c.stats)
         assert c.composer.text == "look at @d/ and @no.txt"
         assert len(c.engine.asked) == 1
+
+
+async def test_a_message_whose_files_meet_a_fault_comes_back(chat, files, monkeypatch, outlived):
+    def fails(draft, **_):
+        raise RuntimeError("can't start new thread")
+
+    async with chat(Script("One."), size=(120, 40)) as c:
+        monkeypatch.setattr(command_runner, "read", fails)
+        for bugs in (1, 2):
+            c.composer.text = "look at @d/"
+            await c.pilot.press("enter")
+            await c.until(lambda n=bugs: c.flowing_text.count("a bug in localspec") == n)
+            assert c.composer.text == "look at @d/"
+            assert not c.session.unasked
+    outlived.clear()
 
 
 async def test_a_message_of_a_closed_chat_does_not_take_the_place_of_another(chat, files, reading):

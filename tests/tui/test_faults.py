@@ -59,6 +59,16 @@ async def test_a_fault_that_comes_again_and_again_is_told_once(chat, outlived):
     outlived.clear()
 
 
+async def test_what_the_user_does_again_is_told_again(chat, outlived):
+    async with chat(Script("Fine.")) as c:
+        c.app.run_worker(broken())
+        await c.until(lambda: c.flowing_text.count("a bug in localspec") == 1)
+        await c.ask("Once more")
+        c.app.run_worker(broken())
+        await c.until(lambda: c.flowing_text.count("a bug in localspec") == 2)
+    outlived.clear()
+
+
 async def test_without_the_worker_that_makes_replies_the_interface_ends(chat, monkeypatch):
     monkeypatch.setattr(ReplyTask, "run", broken)
     with pytest.raises(Exception, match="Permission denied"):

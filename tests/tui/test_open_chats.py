@@ -13,11 +13,11 @@ from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from localspec.core.errors import DecodeError
+from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
 from localspec.core.processes import children
 from tui.session.open_chats import Presence
-from tui.session.recorder import ChatRecorder
+from tui.session.recorder import ChatArchive, ChatRecorder
 
 
 def quick_recorder(path):
@@ -326,6 +326,27 @@ async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
         assert len(c.session.chats.all) == 1
 
 
+async def test_a_deleted_chat_that_cannot_be_brought_back_now_can_be_later(
+    chat, tmp_path, monkeypatch
+):
+    failures, restore = [ChatsError("the chats are locked")], ChatArchive.restore
+
+    async def restored(archive, identity):
+        if failures:
+            raise failures.pop()
+        await restore(archive, identity)
+
+    monkeypatch.setattr(ChatArchive, "restore", restored)
+    async with chat(Script("One."), recorder=quick_recorder(tmp_path / "chats.db")) as c:
+        await c.ask("first")
+        await c.type("/delete")
+        await c.until(lambda: "/undo" in c.stats)
+        await c.type("/undo")
+        await c.sees("the chats are locked")
+        await c.type("/undo")
+        await c.sees("One.")
+
+
 async def test_a_chat_in_which_the_model_speaks_is_not_deleted(chat, tmp_path):
     recorder = ChatRecorder(Saver(tmp_path / "chats.db"), "demo")
     async with chat(Script(LONG, hold_at=2), recorder=recorder) as c:
@@ -452,6 +473,63 @@ def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
     assert not (tmp_path / "abc-999999999").exists()
     here.close()
     assert [note.name for note in tmp_path.iterdir()] == [f"abc-{os.getppid()}"]
+
+
+@pytest.fixture
+async def two_windows(chat, tmp_path):
+    """Two windows with one chat; the second one has asked something in it."""
+    path = tmp_path / "chats.db"
+    first = chat(Script("One."), Script("Three."), recorder=quick_recorder(path), size=(120, 40))
+    async with first as here:
+        await here.ask("first")
+        await here.session.chat.recorder.archive.chats()  # what waits is saved before
+        with ChatStore(path) as store:
+            saved = store.load(here.session.chat.recorder.info.id)
+        second = chat(Script("Two."), recorder=quick_recorder(path), resume=saved)
+        async with second as there:
+            await there.ask("from the second window")
+            await there.session.chat.recorder.archive.chats()
+        yield here, path
+
+
+async def test_resuming_an_open_chat_adds_what_another_window_has_written(two_windows):
+    here, path = two_windows
+    await here.ask("here")
+    await here.type(f"/resume {here.session.chat.recorder.info.id}")
+    await here.until(lambda: "2 messages of another window added" in here.stats)
+    shown = here.session.chat.conversation
+    assert [turn.text for turn in shown.turns] == ["first", "One.", "here", "Three."]
+    assert shown.place == (2, 2)
+    await here.type("/branch back")
+    await here.sees("from the second window")
+    await here.ask("and on")
+    await here.session.chat.recorder.archive.chats()
+    with ChatStore(path) as store:
+        saved = store.load(here.session.chat.recorder.info.id)
+    assert len(saved.messages) == len(shown.all_turns) == 8
+    await here.type(f"/resume {saved.info.id}")
+    await here.until(lambda: not here.composer.text)
+    assert len(shown.all_turns) == 8
+
+
+async def test_a_search_shows_a_message_that_another_window_has_written(two_windows):
+    here, _ = two_windows
+    await here.type("/chats second window")
+    await here.until(lambda: here.app.screen.query("#list") and here.app.screen._hits)
+    await here.pilot.press("enter")
+    await here.until(lambda: here.session.chat.conversation.last.text == "Two.")
+    await here.sees("from the second window")
+
+
+async def test_a_found_message_that_cannot_be_shown_now_is_a_hint(chat):
+    async with chat(Script("One."), Script(LONG, hold_at=2)) as c:
+        await c.ask("first")
+        finder = c.app.screen.actions.finder
+        await finder.show_message(1, "words")
+        assert "not in this chat any more" in c.stats
+        await c.ask_and_hold("second")
+        await finder.show_message(1, "words")
+        await c.until(lambda: "the model is replying in this chat" in c.stats)
 
 
 async def test_what_is_typed_in_a_chat_that_is_closed_from_the_palette_comes_back(chat):

@@ -441,6 +441,23 @@ async def test_a_list_that_is_closed_while_it_searches_ends_its_search_alone(
         await c.ask("Tell me of a fox")
 
 
+async def test_the_error_of_one_search_is_not_that_of_the_next(chat, recorder, monkeypatch):
+    async with chat(Script("A fox."), recorder=recorder) as c:
+        await c.ask("Tell me of a fox")
+        found, search = [ChatsError("the chats are locked")], ChatArchive.search
+
+        async def failing(archive, query):
+            if found:
+                raise found.pop()
+            return await search(archive, query)
+
+        monkeypatch.setattr(ChatArchive, "search", failing)
+        await c.type("/chats zz")
+        await c.sees("the chats are locked")
+        await c.pilot.press("y")
+        await c.sees("no title or message contains this")
+
+
 async def test_a_long_title_hides_neither_the_place_that_was_found_nor_its_word(chat, recorder):
     found = f"{'before ' * 30}the needle is here {'after ' * 30}"
     async with chat(Script(found), recorder=recorder, size=(80, 24)) as c:
@@ -602,6 +619,20 @@ async def test_escape_leaves_an_edit_and_what_was_typed_before_comes_back(chat):
         await c.pilot.press("enter")
         await c.sees("Two.")
         assert [turn.text for turn in c.session.chat.conversation.turns][2] == "begun"
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_up_brings_back_a_changed_question_that_was_left(chat, key):
+    async with chat(Script("One.")) as c:
+        await c.ask("First")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.composer.text == "First")
+        c.composer.text = "First, and much more that took long to write"
+        await c.pilot.press(key)
+        await c.until(lambda: "brings the changed question back" in c.stats)
+        assert not c.composer.text
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text.startswith("First, and much more"))
 
 
 async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(

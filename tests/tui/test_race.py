@@ -7,6 +7,7 @@ import types
 
 import pytest
 from fake_engine import INFO, FakeEngine, Script
+from narrow import go_through_narrow_sizes
 from textual import events
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
@@ -205,6 +206,16 @@ async def test_a_screen_that_is_closed_twice_closes_no_other(race):
             race.call_later(race.action_leave)
         await c.sees("Everything runs on this machine")
         assert len(c.app.screen_stack) == 1
+
+
+async def test_no_narrow_terminal_ends_a_race(race):
+    async with race(Held) as c:
+        await c.sees("one")
+        await go_through_narrow_sizes(c.pilot)
+    async with race(Known) as c:
+        await c.sees("big-8b")
+        await go_through_narrow_sizes(c.pilot)
+        assert c.app.defect is None
 
 
 async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypatch):

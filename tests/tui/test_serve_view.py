@@ -3,6 +3,7 @@
 import asyncio
 
 from fake_serving import World
+from narrow import go_through_narrow_sizes
 from textual.widgets import Static
 
 from localspec.core.events import Message
@@ -41,3 +42,15 @@ async def test_it_shows_the_address_running_requests_figures_and_the_log():
         assert "1 answered" in shown(view, "figures")
         await pilot.press("q")
         assert stopped
+
+
+async def test_no_narrow_terminal_ends_the_view():
+    world, log = World(), ServeLog()
+    await world.slots.load()
+    view = ServeView(log, lambda: None)
+    async with view.run_test(size=(80, 24)) as pilot:
+        log.ready(world.service, "http://127.0.0.1:8080")
+        log.line("a line of several words")
+        await go_through_narrow_sizes(pilot)
+        view.look()
+        assert "http://127.0.0.1:8080" in shown(view, "head")

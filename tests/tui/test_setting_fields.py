@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
@@ -10,11 +12,12 @@ from textual.widgets import Input
 from localspec import cli
 from localspec.cli.chat import command as chat_command
 from localspec.config import settings as config_settings
-from localspec.core.errors import UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from tui.input import setting_fields
+from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 
 
@@ -212,6 +215,68 @@ async def test_what_was_tried_in_this_chat_is_saved_when_the_panel_is_asked_to(c
         await c.sees("top k")
         await c.pilot.press("ctrl+s")
         await c.sees("nothing was changed")
+
+
+async def save_in_panel(c, name, value):
+    await c.pilot.press("ctrl+s")
+    await c.sees("top k")
+    c.app.screen.query_one(f"#{name}", Input).value = value
+    await c.pilot.press("ctrl+s")
+    await c.sees("saved in")
+
+
+async def test_a_setting_that_was_refused_or_could_not_be_loaded_is_not_saved(chat):
+    path, held = paths.config_dir() / "config.toml", FakeEngine()
+    held.loaded.clear()
+    async with chat() as c:
+        c.session.engine.options = Options(context=2048)
+        engines = [FakeEngine(open_error=LocalspecError("no memory")), FakeEngine(), held]
+        c.session.engine.reopen = lambda _: engines.pop(0)
+        await c.type("/set ctx 4096")
+        await c.sees("is being loaded again")
+        await c.ready()
+        await c.type("/set threads 1")
+        await c.until(lambda: c.session.engine.phase is Phase.LOADING)
+        await c.type("/set ctx 8192")
+        await c.sees("wait until the model is loaded")
+        held.loaded.set()
+        await c.ready()
+        assert c.session.engine.options == Options(context=2048, threads=1)
+        await save_in_panel(c, "temperature", "0.3")
+    assert sorted(path.read_text().split("\n")) == ["", "temperature = 0.3", "threads = 1"]
+
+
+async def test_the_value_of_a_preset_is_not_saved_as_the_users_own(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[presets.calm]\ntemperature = 0.1\n")
+    async with chat() as c:
+        await c.type("/temp 0.5")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.5)
+        await c.type("/preset calm")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.1)
+        await save_in_panel(c, "top_k", "7")
+    assert path.read_text() == "top_k = 7\n\n[presets.calm]\ntemperature = 0.1\n"
+
+
+async def test_the_panel_leaves_what_a_command_has_changed_while_it_was_open(chat, monkeypatch):
+    goes_on = asyncio.Event()
+
+    async def slow(_):
+        await goes_on.wait()
+
+    async with chat() as c:
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "folder", slow)
+        await c.type("/folder x")
+        await c.type("/temp 0.2")
+        await c.pilot.press("ctrl+s")
+        await c.sees("top k")
+        goes_on.set()
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.2)
+        c.app.screen.query_one("#top_k", Input).value = "7"
+        await c.pilot.press("enter")
+        await c.until(lambda: c.session.settings.sampling.top_k == 7)
+        assert c.session.settings.sampling.temperature == 0.2
 
 
 async def test_a_panel_in_which_nothing_was_changed_saves_nothing_and_says_so(chat):

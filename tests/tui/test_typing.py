@@ -7,6 +7,7 @@ import os
 
 import pytest
 from fake_engine import FakeEngine, Script
+from picture_files import png
 from test_chat import LONG
 from textual import events
 from textual.app import SystemCommand
@@ -387,3 +388,21 @@ async def test_suggestions_take_the_room_of_a_terminal_that_grows(chat):
         await c.sees("1 to 1 of")
         await c.pilot.resize_terminal(40, 24)
         await c.sees("1 to 6 of")
+
+
+async def test_a_command_of_the_palette_leaves_what_was_typed_to_up(chat):
+    async with chat() as c:
+        c.composer.insert("a long draft")
+        c.app.screen.actions.runner.offer("/export")
+        assert c.composer.text == "/export "
+        c.composer.text = ""
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "a long draft")
+
+
+async def test_a_picture_is_named_in_front_of_what_was_typed_meanwhile(chat, tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    async with chat() as c:
+        c.composer.insert("What is on it?")
+        c.app.screen.actions._add_image(str(tmp_path / "a.png"))
+        assert c.composer.text == f"@{tmp_path}/a.png What is on it?"

@@ -94,12 +94,15 @@ class BranchController:
         self._feedback.hint("Enter sends this instead; the other branch is kept")
 
     def leave_edit(self) -> None:
-        """Stop editing; the text from before the edit comes back."""
+        """Stop editing; the text from before the edit comes back, and Up brings the changed one."""
         chat = self._session.chat
-        chat.editing = None
+        question, chat.editing = chat.editing, None
+        self._feedback.unhint()
+        if question is not None and self._composer.text.strip() not in ("", question.text):
+            self._feedback.hint("Up in an empty line brings the changed question back")
+            self._composer.put_aside()
         self._composer.put(chat.set_aside)
         chat.set_aside = ""
-        self._feedback.unhint()
         self.show_editing()
 
     def show_editing(self) -> None:

@@ -133,12 +133,13 @@ class ChatActions:
         await self._feedback.show_list("Keys and commands", help_rows(self._context.rebound))
 
     def _add_image(self, path: str) -> None:
+        """Name a picture in front of what was typed meanwhile."""
         try:
             word = picture_named(path.strip('"'))
         except AttachError as error:
             self._feedback.hint(str(error))
             return
-        self._composer.put(f"{word} ")
+        self._composer.put(f"{word} {self._composer.text}")
         self._composer.focus()
 
     def _find(self) -> None:

@@ -65,11 +65,14 @@ class ChatSwitcher:
     async def resume(self, start: str) -> None:
         """Show a saved chat."""
         archive = self._session.chat.recorder.archive
-        loaded = await self._feedback.result(archive.load(start or None))
-        if loaded is None:
+        saved = await self._feedback.result(archive.open(start or None))
+        if saved is None:
             return
         before = self._session.chat  # another one may have been shown while it was read
-        self._session.show_saved(loaded)
+        if added := self._session.show_saved(saved):
+            messages = "1 message" if added == 1 else f"{added} messages"
+            keys = " and ".join(self._context.key(f"chat.branch_{w}") for w in ("before", "after"))
+            self._feedback.hint(f"{messages} of another window added: {keys} show the branches")
         if self._session.chat is before or before not in self._session.chats.all:
             return  # the text of the composer belongs to the chat that is shown now
         before.typed = self._composer.text
@@ -113,12 +116,13 @@ class ChatSwitcher:
             hint = "nothing deleted in this session; use `localspec chats restore`"
             self._feedback.hint(hint)
             return
-        identity, self._deleted = self._deleted, None
+        identity = self._deleted
         try:
             await self._session.chat.recorder.archive.restore(identity)
         except LocalspecError as error:
             await self._feedback.note(str(error), error=True)
         else:
+            self._deleted = None
             await self.resume(identity)
 
     def _show(self, place: int) -> None:
@@ -172,7 +176,9 @@ class ChatLibrary:
         async def opened(chosen: Opened | None) -> None:
             if chosen is None:
                 return
-            if chosen.id != self._session.chat.recorder.info.id:
+            here = self._session.chat
+            known = chosen.message is None or here.conversation.has(chosen.message)
+            if chosen.id != here.recorder.info.id or not known:
                 await self._switcher.resume(chosen.id)
             if chosen.message is not None:
                 await self._finder.show_message(chosen.message, chosen.words)

@@ -111,6 +111,10 @@ class CommandRunner:
             put = self._give_back(text, waiting.chat, str(error), _AS_TEXT if no_file else "")
             self._no_file = text if no_file and put else None
             return
+        except Exception:  # a fault of localspec, which is reported
+            self._session.unasked.remove(waiting)
+            self._give_back(text, waiting.chat, "the files could not be read", "")
+            raise
         self._feedback.unhint()
         if waiting.chat is self._session.chat:
             self._log.anchor()
@@ -161,6 +165,9 @@ class CommandRunner:
         try:
             command = commands.parse(line)
         except CommandError:
+            if self._composer.text.strip():
+                self._feedback.hint("Up in an empty line brings back what was typed")
+            self._composer.put_aside()
             self._composer.put(f"{line} ")
             self._composer.focus()
             return

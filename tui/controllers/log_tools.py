@@ -201,6 +201,9 @@ class MessageFinder:
         """Show a message of the open chat, on its branch, with the words of a search marked."""
         turn = self._session.show_message(message)
         if turn is None:
+            replying = "the model is replying in this chat; Esc stops it, and then it can be shown"
+            gone = "the message is not in this chat any more"
+            self._context.feedback.hint(replying if self._session.replying else gone)
             return
         found = next((t for t in [words, *terms(words)] if _finds(t, shown(turn.text))), "")
         await self._show(turn, found, 0)

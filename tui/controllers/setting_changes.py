@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,20 +31,20 @@ class SettingsController:
         self._screen, self._session = context.screen, context.session
         self._feedback, self._models = context.feedback, models
         self._composer = context.widgets.composer
-        self._unsaved = set[str]()
+        self._given: dict[str, Saved] = {}
         """Settings that were changed here one by one, and not saved for later chats."""
 
     def temperature(self, value: float) -> None:
         """Sample with another temperature; 0 is greedy."""
         settings = self._session.settings
         settings.sampling = replace(settings.sampling, temperature=value)
-        self._unsaved.add("temperature")
+        self._note("temperature")
         self._session.tell(f"temperature {value:g} from the next reply on")
 
     def seed(self, value: int | None) -> None:
         """Fix the seed, or have a new one each time."""
         self._session.settings.seed = value
-        self._unsaved.add("seed")
+        self._note("seed")
         said = "a new seed each time" if value is None else f"seed {value} from now on"
         self._session.tell(said)
 
@@ -118,8 +119,21 @@ class SettingsController:
         except (setting_fields.SettingError, LocalspecError) as error:
             self._feedback.hint(str(error))
             return
-        self._unsaved.add(name)
-        self._apply(change, f"{name} {typed} from the next reply on")
+        if self._apply(change, f"{name} {typed} from the next reply on"):
+            self._note(name)
+
+    def _note(self, *names: str) -> None:
+        """The user has chosen these values, which are in effect."""
+        values = self._values()
+        self._given |= {name: values[name] for name in names}
+
+    @property
+    def _unsaved(self) -> frozenset[str]:
+        """What was chosen here, and is so still: a preset may have changed it, or the model that it
+        was for could not be loaded.
+        """
+        values = self._values()
+        return frozenset(n for n, given in self._given.items() if values.get(n) == given)
 
     def _is_theirs(self, name: str) -> bool:
         """Whether a setting says how a model is loaded, and a server has loaded it."""
@@ -146,18 +160,36 @@ class SettingsController:
         from tui.screens.settings import Chosen, SettingsScreen  # not needed for the first frame
 
         def closed(chosen: Chosen | None) -> None:
-            if chosen is not None:
-                path = chosen.saved
-                self._unsaved = set(chosen.names if path is None else ())
-                done = self._apply(chosen.change, "settings from the next reply on")
-                if path is not None and done:
-                    self._feedback.hint(f"in effect from the next reply on, and saved in {path}")
-                elif path is not None:  # the hint says what keeps the model from being loaded
-                    self._session.tell(f"saved in {path}")
+            if chosen is None:
+                return
+            for name in (*unsaved, *chosen.changed) if chosen.saved is not None else ():
+                self._given.pop(name, None)
+            try:
+                self._use(chosen.changed, chosen.saved)
+            except (setting_fields.SettingError, LocalspecError) as error:
+                self._feedback.hint(str(error))
 
-        session, unsaved = self._session, frozenset(self._unsaved)
+        session, unsaved = self._session, self._unsaved
         panel = SettingsScreen(session.settings, session.engine.options, unsaved)
         self._screen.app.push_screen(panel, closed)
+
+    def _use(self, changed: Mapping[str, Saved], path: Path | None) -> None:
+        """Use what was changed in the panel, and saved in ``path``; the rest stays as a command has
+        set it meanwhile.
+
+        Raises:
+            SettingError, LocalspecError: that does not fit together any more.
+        """
+        settings, options = self._session.settings, self._session.engine.options
+        change = setting_fields.change(changed, settings, options)
+        done = self._apply(change, "settings from the next reply on")
+        if path is None:
+            fields = setting_fields.BY_NAME
+            self._note(*(n for n in changed if done or fields[n].scope is not Scope.LOAD))
+        elif done:
+            self._feedback.hint(f"in effect from the next reply on, and saved in {path}")
+        else:  # the hint says what keeps the model from being loaded
+            self._session.tell(f"saved in {path}")
 
     # -- presets -------------------------------------------------------------------------------
 

@@ -208,15 +208,14 @@ def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
 
     Raises:
         NoFileError: a word that looks like a path names nothing to attach.
-        OSError, ValueError: it cannot be looked at.
     """
     path = paths.expand(name)
-    if not path.is_file() and not path.is_dir():
+    if not paths.is_file(path) and not paths.is_dir(path):
         name = name.rstrip(_AFTER)
         path = paths.expand(name)
-    if name and (path.is_file() or (path.is_dir() and set("/\\") & set(name))):
+    if name and (paths.is_file(path) or (paths.is_dir(path) and set("/\\") & set(name))):
         return name, path
-    if name and (path.is_dir() or not as_words):
+    if name and (paths.is_dir(path) or not as_words):
         _refuse(name, path)
     return name, None
 
@@ -273,9 +272,13 @@ def _refuse(name: str, path: Path) -> None:
     """Raise for a missing file, unless the name looks like a plain word."""
     if not set("./\\") & set(name):
         return
-    if path.is_dir():
+    if paths.is_dir(path):
         raise NoFileError(f"{name} is a folder; {name}/ attaches its files")
-    if path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:  # it is too long for a name, or below a folder that is closed
+        raise NoFileError(f"cannot read {name}: {error.strerror}") from None
+    if exists:
         raise NoFileError(f"{name} is not a regular file; only files can be attached")
     raise NoFileError(f"there is no file {name}")
 

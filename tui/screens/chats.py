@@ -82,6 +82,9 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
         self._listed: Sequence[Listed] | None = None
         self._hits: Sequence[Found] = ()
         self._error = ""
+        """Why the chats could not be listed."""
+        self._failed = ""
+        """Why the last search failed."""
 
     def compose(self) -> ComposeResult:
         """A search, the list, and the beginning of the chat under the cursor."""
@@ -117,7 +120,7 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        self._hits = ()
+        self._hits, self._failed = (), ""
         self._fill()
         self._search()
 
@@ -129,10 +132,9 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
             return
         await asyncio.sleep(_REST_SECONDS)
         try:
-            hits = await self._archive.search(query)
+            hits, self._failed = await self._archive.search(query), ""
         except ChatsError as error:
-            self._error = str(error)
-            hits = []
+            hits, self._failed = [], str(error)
         self._hits = [Found(hit.info, hit.message, hit.excerpt) for hit in hits]
         self._fill()
 
@@ -153,8 +155,8 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
             self._preview.show([Line(Content.styled(self._why_empty(), "$quiet"))])
 
     def _why_empty(self) -> str:
-        if self._error:
-            return plain(self._error)
+        if error := self._error or self._failed:
+            return plain(error)
         if self._listed is None:
             return "reading …"
         return "no title or message contains this" if self._typed else "there are no chats yet"

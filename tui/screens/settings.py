@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,11 +44,10 @@ _UNCHANGED = "nothing was changed in this chat, and only what was is saved; Esc 
 class Chosen:
     """What the panel was closed with."""
 
-    change: Change
-    names: frozenset[str]
-    """Settings that were changed in this chat, there or before."""
+    changed: Mapping[str, Value]
+    """Settings that were changed there."""
     saved: Path | None
-    """The file that they were saved in."""
+    """The file that they were saved in, with what was changed in this chat before."""
 
 
 _WIDE = 112
@@ -161,38 +161,42 @@ class SettingsScreen(SizedScreen[Chosen | None], ModalScreen[Chosen | None]):
     @on(Input.Submitted)
     def action_apply(self) -> None:
         """Use these settings."""
-        change = self._check()
-        if change is not None:
-            self.dismiss(Chosen(change, self._changed_names, None))
+        if self._check() is not None:
+            self.dismiss(Chosen(self._changed_here, None))
 
     async def action_save(self) -> None:
         """Use these settings and save those that were changed in this chat for later ones."""
-        change = self._check()
-        if change is None:
+        if self._check() is None:
             return
-        if not (names := self._changed_names):
+        changed = self._changed_here
+        if not (wanted := self._unsaved_values | changed):
             self._verdict.update(Content.styled(_UNCHANGED, "$quiet"))
             return
+        defaults = setting_fields.defaults()  # for which None removes the key
+        keys: dict[edit.Place, Value] = {
+            (name,): None if value == defaults[name] else value for name, value in wanted.items()
+        }
         try:
-            path = await asyncio.to_thread(edit.save, self._defaults(names))
+            path = await asyncio.to_thread(edit.save, keys)
         except LocalspecError as error:
             self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
             return
-        self.dismiss(Chosen(change, names, path))
+        self.dismiss(Chosen(changed, path))
 
     @property
-    def _changed_names(self) -> frozenset[str]:
-        """What was changed in this chat. The rest may come from flags or a preset, or another
+    def _changed_here(self) -> dict[str, Value]:
+        """What was changed in this panel. The rest may come from flags or a preset, or another
         window may have saved it otherwise since.
         """
         before, text_of = self._values, setting_fields.text_of
-        here = {n for n, value in self._wanted.items() if text_of(value) != text_of(before[n])}
-        return frozenset(here | (self._unsaved & self._wanted.keys()))
+        changed = {n for n, value in self._wanted.items() if text_of(value) != text_of(before[n])}
+        return {name: self._wanted[name] for name in changed}
 
-    def _defaults(self, names: frozenset[str]) -> dict[edit.Place, Value]:
-        """Values for config.toml; None, which removes the key, for defaults."""
-        defaults, wanted = setting_fields.defaults(), self._wanted
-        return {(name,): None if wanted[name] == defaults[name] else wanted[name] for name in names}
+    @property
+    def _unsaved_values(self) -> dict[str, Value]:
+        """What was changed in this chat before, as it is now."""
+        now = setting_fields.values(self._settings, self._options)
+        return {name: now[name] for name in self._unsaved}
 
     def action_leave(self) -> None:
         """Close without a change."""

@@ -249,6 +249,15 @@ class Conversation:
             self._put(turn)
         self._show(leaf if leaf in self._all else self._tree.newest_leaf())
 
+    def has(self, identity: int) -> bool:
+        """Whether a turn is on any branch."""
+        return identity in self._all
+
+    def take_in(self, turns: Iterable[ChatTurn]) -> None:
+        """Add turns that another window has saved, parents first; the same branch is shown."""
+        for turn in turns:
+            self._put(turn)
+
     # -- branches ------------------------------------------------------------------------------
 
     def rewind(self, turn: ChatTurn) -> None:
@@ -286,7 +295,7 @@ class Conversation:
 
     def show_message(self, identity: int) -> bool:
         """Show the newest branch that has a message; whether there is one."""
-        if identity not in self._all:
+        if not self.has(identity):
             return False
         self._show(self._tree.newest_leaf(identity))
         return True

@@ -22,6 +22,19 @@ from tui.session.conversation import ChatTurn, Conversation
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SavedChat:
+    """A chat as it was saved, and the turns of its messages."""
+
+    chat: Chat
+    turns: tuple[ChatTurn, ...]
+
+    @classmethod
+    def of(cls, chat: Chat) -> SavedChat:
+        """With new turns. A thread makes those of a long chat: they take half a second."""
+        return cls(chat, tuple(_turn(message) for message in chat.messages))
+
+
 class ChatArchive:
     """Lists, finds and changes saved chats; every method raises ChatsError."""
 
@@ -41,6 +54,11 @@ class ChatArchive:
         return await self._ask(
             lambda store: store.load((store.find(start) if start else store.last()).id)
         )
+
+    async def open(self, start: str | None = None) -> SavedChat:
+        """The same chat as `load`, to go on with."""
+        chat = await self.load(start)
+        return await in_thread(lambda _: SavedChat.of(chat))
 
     async def remove(self, id: str) -> None:  # noqa: A002 - the word of ChatInfo
         """Delete a chat; `restore` brings it back."""
@@ -167,17 +185,30 @@ class ChatRecorder:
         """A recorder for a new chat in the same place; it is saved from its first message on."""
         return ChatRecorder(self._saver, self._model, self._draft)
 
-    def resume(self, chat: Chat, conversation: Conversation) -> None:
+    def resume(self, saved: SavedChat, conversation: Conversation) -> None:
         """Load a saved chat into ``conversation`` and save to it from now on."""
+        info = saved.chat.info
         if self._saver is not None:
-            self._saver.know(chat)
-        same_model = self._model in (None, chat.info.model)
-        self._record = ChatRecord(self._saver, chat.info, stored=True)
+            self._saver.know(saved.chat)
+        same_model = self._model in (None, info.model)
+        self._record = ChatRecord(self._saver, info, stored=True)
         self._set_models()
-        conversation.system = chat.info.system
-        conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
+        conversation.system = info.system
+        conversation.load(saved.turns, info.leaf)
         if not same_model:
             conversation.forget_recipes()
+
+    def take_in(self, saved: SavedChat, conversation: Conversation) -> int:
+        """Add what another window has saved in this chat; how many messages."""
+        new = [turn for turn in saved.turns if not conversation.has(turn.id)]
+        if self._saver is not None:
+            theirs = tuple(m for m in saved.chat.messages if not conversation.has(m.id))
+            self._saver.know(Chat(self.info, theirs))
+        if self._model not in (None, saved.chat.info.model):  # as in `resume`
+            for turn in new:
+                turn.saved_how = None
+        conversation.take_in(new)
+        return len(new)
 
     def in_memory(self, conversation: Conversation) -> Chat:
         """The chat as it is on the screen, saved or not."""

@@ -24,14 +24,13 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats, Presence
-from tui.session.recorder import ChatRecorder
+from tui.session.recorder import ChatRecorder, SavedChat
 from tui.session.reply_task import ReplyTask
 from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
-    from localspec.chats.values import Chat
     from localspec.core.options import Options
 
 
@@ -297,17 +296,20 @@ class Session:
         Raises:
             ChatsError: there is none, or it cannot be read; nothing changes then.
         """
-        self.show_saved(await self.chat.recorder.archive.load(start))
+        self.show_saved(await self.chat.recorder.archive.open(start))
 
-    def show_saved(self, loaded: Chat) -> None:
-        """Show a saved chat."""
-        chat = self.chats.find(loaded.info.id)
+    def show_saved(self, saved: SavedChat) -> int:
+        """Show a saved chat; how many messages of another window were added to one that is open."""
+        chat, added = self.chats.find(saved.chat.info.id), 0
         if chat is None:
             chat = self.chats.with_recorder(Conversation(), self.chat.recorder)
-            chat.recorder.resume(loaded, chat.conversation)
+            chat.recorder.resume(saved, chat.conversation)
             self.chats.add(chat)
+        else:
+            added = chat.recorder.take_in(saved, chat.conversation)
         self.show(chat)
         self.note_window(chat)
+        return added
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""

@@ -7,12 +7,13 @@ of the terminal driver; nothing else in `tui` may use any.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Console
-from textual import _ansi_sequences
+from textual import _ansi_sequences, content
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.filter import LineFilter, Monochrome, NoColor
@@ -54,6 +55,9 @@ PARTS = {
     ),
     "textual._compositor:CompositorUpdate.render_segments": "(self, console: 'Console') -> 'str'",
     "textual._ansi_sequences:ANSI_SEQUENCES_KEYS": "dict",
+    "textual.content:divide_line": (
+        "(text: 'str', width: 'int', fold: 'bool' = True) -> 'list[int]'"
+    ),
     "textual.app:App()._batch_count": "int",
     "textual.app:App()._filters": "list",
     "textual.app:App()._exception": "NoneType",
@@ -85,6 +89,24 @@ def teach_keys() -> None:
     """Teach Textual the Alt+Enter of terminals without the Kitty protocol, else an Enter."""
     sequences: dict[str, Any] = _ansi_sequences.ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
     sequences.setdefault("\x1b\r", (_Key.ALT_ENTER,))
+
+
+# -- narrow terminals ----------------------------------------------------------------------------
+
+_divide = vars(content)["divide_line"]
+
+
+@functools.wraps(_divide)
+def _divide_line(text: str, width: int, fold: bool = True) -> list[int]:
+    places: list[int] = _divide(text, max(1, width), fold)
+    return places
+
+
+def teach_narrowness() -> None:
+    """Have Textual wrap text for one column at least. For none, which borders and paddings leave in
+    a narrow terminal, it raises.
+    """
+    vars(content)["divide_line"] = _divide_line
 
 
 # -- the app -------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ class PermissionBar(Static):
         if asked is None:
             return
         place, arguments = plain(asked[0]), " ".join(plain(asked[1]).split())
-        width, rows = size.width - _PADDING, max(_ASKING, size.height // 3)
+        width, rows = max(1, size.width - _PADDING), max(_ASKING, size.height // 3)
         most = 2 * width - len("May  run?")
         place = place if len(place) <= most else f"{place[: most - 1]}…"
         question = f"May {place} run?"
