@@ -204,6 +204,7 @@ class World:
         self.settings = ServeSettings(**settings)
         keep = self.settings.keep_loaded
         self.fits = True
+        self.room_asked = []
         options = Options(model="fake", lora=lora, control_vector=control_vector, mmproj=mmproj)
         most = self.settings.models
         self.slots = EngineSlots(options, self, self, self.beside, most=most, keep_loaded=keep)
@@ -215,7 +216,9 @@ class World:
         return self.slots.present
 
     async def beside(self, options):
-        return self.fits
+        self.room_asked.append(options.model)
+        await asyncio.sleep(0)
+        return self.fits is True or (bool(self.fits) and options.model in self.fits)
 
     def engine(self, options, on_death):
         self.engines.append(FakeEngine(options, on_death, self))

@@ -47,7 +47,7 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
     assert answer.json()["error"]["code"] == "engine_stopped"
     assert "/home" not in answer.text
     world.hold.set()
-    world.slot._pause.end()
+    world.slot.pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
     assert len(world.engines) == 2
     assert world.slot.restarts == 1
@@ -71,7 +71,7 @@ async def test_what_is_started_for_a_request_in_the_instant_of_a_death_is_used(w
 async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(world, monkeypatch):
     monkeypatch.setattr(engine_times, "_LONGEST", 1000.0)
     await world.slots.load()
-    world.slot._pause.failures = 10  # the longest pause
+    world.slot.pause.failures = 10  # the longest pause
     world.engines[0].die()
     await until_so(lambda: world.slot.loading, pause=turn)
     await asyncio.sleep(0.01)  # the attempt waits until its pause is over
@@ -86,7 +86,7 @@ async def test_another_model_does_not_wait_for_one_that_is_to_be_started_again(
     """Nor does an engine stay that was started meanwhile."""
     monkeypatch.setattr(engine_times, "_LONGEST", 1000.0)
     world = two_models
-    world.slot._pause.failures = 0 if late else 10
+    world.slot.pause.failures = 0 if late else 10
     if late:
         monkeypatch.setattr(engine_times.RestartPause, "left", 0.0)
         world.loading = asyncio.Event()
@@ -134,7 +134,7 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
 async def test_requests_do_not_wait_long_for_an_engine_that_keeps_stopping(world, monkeypatch):
     monkeypatch.setattr(engine_times, "time", SimpleNamespace(monotonic=lambda: 0.0))
     await world.slots.load()
-    world.slot._pause.failures = 10  # the longest pause, half a minute
+    world.slot.pause.failures = 10  # the longest pause, half a minute
     world.engines[0].die()
     for body in (HI, HI | {"stream": True}):
         answer = await world.client.post(CHAT, json=body)
@@ -198,7 +198,7 @@ async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(w
     assert "/home" not in answer.text
     assert any("/home/me/x.gguf" in notice for notice in world.notices)
     world.load_error = None
-    world.slot._pause.end()
+    world.slot.pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
 
 

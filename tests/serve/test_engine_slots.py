@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from fake_serving import FakeEngine
 from waiting import turn, until_so
 
-from localspec.core.errors import LocalspecError, OutOfMemoryError
+from localspec.core.errors import EngineError, LocalspecError, OutOfMemoryError
+from localspec.core.options import Options
 from localspec.serve.backend import engine_slot, engine_times
 from localspec.serve.http.settings import Limits
 
@@ -257,7 +259,7 @@ async def test_the_answer_names_the_model_that_gave_it(make_models):
     """Also where the request named none, and another model was asked for meanwhile."""
     world = await make_models(2)
     world.engines[0].die()
-    world.slot._pause.end()
+    world.slot.pause.end()
     world.loading = asyncio.Event()
     asked = [asyncio.create_task(ask(world, name)) for name in (None, "other")]
     await until_so(lambda: len(world.engines) == 3, pause=turn)
@@ -476,3 +478,113 @@ async def test_a_full_queue_of_one_model_keeps_nobody_from_another_that_is_idle(
     assert len((await world.client.get("/slots")).json()) == 4
     end.set()
     assert await asyncio.gather(*asked) == ["fake"] * (2 + queue) + ["other"] * 2
+
+
+async def test_a_model_that_waits_keeps_its_turn_while_broken_ones_come_and_go(
+    make_models, monkeypatch
+):
+    """Room for it is asked for once each time, however many wait for it."""
+    world = await make_models(2)
+    world.fits = {"third"}
+    breaks(world, monkeypatch, "third").set()
+    end, asked = await held(world, "fake")
+    asked += [asyncio.create_task(ask(world, "other")) for _ in range(10)]
+    await until_so(lambda: world.room_asked == ["other"], pause=turn)
+    asked.append(asyncio.create_task(ask(world, "fake")))
+    for n in (2, 3):
+        assert await ask(world, "third") == 503
+        await until_so(lambda n=n: world.room_asked.count("other") == n, pause=turn)
+        world.slots.pause_of(Options(model="third")).end()
+    assert world.engines[0].running == 1
+    end.set()
+    assert await asyncio.gather(*asked) == ["fake", *["other"] * 10, "fake"]
+
+
+async def test_a_model_is_loaded_in_the_place_of_one_that_has_failed_in_this_instant(
+    make_models, monkeypatch
+):
+    """The process of that one ends while the other one waits for its place."""
+    world, opened, closed = await make_models(2), FakeEngine.open, FakeEngine.close
+    ended = asyncio.create_task(asyncio.Event().wait())
+
+    async def fails(engine):
+        if engine.options.model != "other":
+            return await opened(engine)
+        await engine.close()
+        raise LocalspecError("damaged")
+
+    async def ends(engine):
+        if engine.options.model == "other" and not ended.done():
+            await asyncio.wait({ended})
+        await closed(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", fails)
+    monkeypatch.setattr(FakeEngine, "close", ends)
+    end, asked = await held(world, "fake")
+    left = asyncio.create_task(ask(world, "other"))
+    await until_so(lambda: len(world.engines) == 2, pause=turn)
+    left.cancel()
+    await turn(0)
+    world.fits = False
+    third = asyncio.create_task(ask(world, "third"))
+    try:
+        await until_so(lambda: world.slots.slot_of(Options(model="third")), pause=turn)
+        await turn(0)
+    finally:
+        ended.cancel()
+    assert await third == "third"
+    end.set()
+    assert await asked[0] == "fake"
+
+
+async def test_two_models_that_fit_alone_and_not_together_are_both_answered(
+    make_models, monkeypatch
+):
+    world, opened = await make_models(2), FakeEngine.open
+    assert await ask(world, "other") == "other"
+    large = {"third", "fourth"}
+
+    async def tight(engine):
+        for _ in range(9):
+            await turn(0)
+        others = [one for one in world.engines if one is not engine and not one.closed]
+        if engine.options.model in large and any(one.options.model in large for one in others):
+            for _ in range(9):
+                await turn(0)
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    monkeypatch.setattr(engine_times, "_IN_USE", 0.0)
+    asked = [asyncio.create_task(ask(world, name)) for name in large]
+    assert {*await asyncio.gather(*asked)} == large
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_any_model_that_stops_while_it_loads_is_tried_after_growing_pauses(
+    make_models, monkeypatch, most
+):
+    monkeypatch.setattr(engine_times, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    world = await make_models(most)
+    monkeypatch.setattr(engine_times, "_IN_USE", -1.0)
+    world.load_error = EngineError("the engine stopped while loading (signal 6)")
+    for _ in range(5):
+        assert await ask(world, "other") == 503
+    assert [engine.options.model for engine in world.engines] == ["fake", "other"]
+    world.load_error = None
+    assert await ask(world, "fake") == "fake"
+
+
+async def test_a_full_queue_takes_no_batch_for_a_model_that_is_not_loaded(make_models):
+    world = await make_models(2, limits=Limits(waiting=4))
+    world.fits = False
+    end, asked = await held(world, "fake", "fake")
+    world.hold = end
+    asked += [asyncio.create_task(ask(world, "fake")) for _ in range(4)]
+    await until_so(lambda: world.service.running == 6, pause=turn)
+    batch = {"model": "other", "prompt": ["a", "b", "c"]}
+    assert (await world.client.post("/v1/completions", json=batch)).status_code == 429
+    asked.append(asyncio.create_task(ask(world, "other")))
+    await until_so(lambda: world.service.running == 7, pause=turn)
+    end.set()
+    assert await asyncio.gather(*asked) == ["fake"] * 6 + ["other"]

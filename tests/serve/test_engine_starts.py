@@ -126,7 +126,7 @@ async def test_an_engine_that_is_unloaded_while_it_loads_adapters_has_not_failed
     await turn(0)
     world.slots.keep(None, KeepAlive(0.0))
     await until_so(lambda: world.slot.empty and not world.slot._changing, pause=turn)
-    assert (world.slots.error, world.slot._pause.failures) == (None, 0)
+    assert (world.slots.error, world.slot.pause.failures) == (None, 0)
     assert world.notices == []
     asked = asyncio.create_task(adapters(world))
     await until_so(lambda: len(at) == 2, pause=turn)
@@ -147,7 +147,7 @@ async def test_an_engine_that_dies_while_it_loads_adapters_is_a_start_that_faile
     at[0].die(error)
     assert (await asked).json()["error"]["code"] == "engine_stopped"
     assert world.notices == [f"the engine cannot be started: {error}"]
-    assert (world.slots.restarts, world.slot._pause.failures) == (0, 1)
+    assert (world.slots.restarts, world.slot.pause.failures) == (0, 1)
     assert world.slot.options.smaller == (kind is DeviceMemoryError)  # the next start takes less
 
 
@@ -157,7 +157,7 @@ async def test_who_asks_for_an_engine_that_keeps_stopping_is_told_how_long_to_wa
     """Also where it stops while it loads."""
     monkeypatch.setattr(engine_times, "time", SimpleNamespace(monotonic=lambda: 0.0))
     world.load_error = EngineError("the engine stopped while loading (signal 6)")
-    world.slot._pause.failures = 10  # the longest pause, half a minute
+    world.slot.pause.failures = 10  # the longest pause, half a minute
     await world.client.post(CHAT, json=HI)
     for _ in range(2):
         answer = await world.client.post(CHAT, json=HI)

@@ -14,7 +14,7 @@ from localspec.core.errors import DeviceMemoryError, EngineError, Interrupted, L
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.serve.backend.engine_times import RestartPause, Stay, UnloadTimer
+from localspec.serve.backend.engine_times import RestartPause, RestartPauses, Stay, UnloadTimer
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.requested_adapters import RequestedAdapters
 from localspec.serve.http.errors import load_failure
@@ -32,6 +32,7 @@ class EngineSlot:
         factory: EngineFactory,
         reporter: Reporter,
         adapters: RequestedAdapters,
+        pauses: RestartPauses,
         *,
         keep_loaded: float | None = None,
     ) -> None:
@@ -59,9 +60,7 @@ class EngineSlot:
         """Whether engines are no longer started."""
         self._ending = asyncio.Event()
         """Set while an attempt to load is not wanted any more: it does not begin."""
-        self._pause = RestartPause()
-        self.error: LocalspecError | None = None
-        """Why the last attempt to load failed; None since one succeeded."""
+        self._pauses = pauses
         self.reports = True
         """Whether an attempt to load that fails is reported."""
         self._stay = Stay()
@@ -72,6 +71,16 @@ class EngineSlot:
     def info(self) -> ModelInfo | None:
         """The loaded pair; None while there is none."""
         return self._engine.info if self._engine is not None else None
+
+    @property
+    def error(self) -> LocalspecError | None:
+        """Why the last attempt to load the model failed; None since one succeeded."""
+        return self.pause.error
+
+    @property
+    def pause(self) -> RestartPause:
+        """How long the next attempt to load the model waits."""
+        return self._pauses.of(self.options)
 
     @property
     def loading(self) -> bool:
@@ -135,7 +144,7 @@ class EngineSlot:
             # While it is opened it may be there, and lack adapters.
             if self._opening is None and engine is not None and engine.alive:
                 return engine
-            self._pause.require_over(self.error)
+            self.pause.require_over()
             # The attempt outlives the request that started it: others wait for the same one.
             return await asyncio.shield(self._attempt())
         except LocalspecError as error:
@@ -183,9 +192,9 @@ class EngineSlot:
             return
         self._reporter.notice(f"{error}; starting it again")
         if self._stay.age < _STEADY_SECONDS:
-            self._pause.extend()
+            self.pause.extend()
         else:
-            self._pause.forget()
+            self.pause.forget()
         self.restarts += 1
         if held:  # else a request has found it dead before, and another one is being started
             self._engine = None
@@ -204,8 +213,7 @@ class EngineSlot:
         if self.before is not None:
             # Raised by those who wait; the model before comes back whether there are any or not.
             if task.cancelled() or task.exception() is not None:
-                self.options, self.error = self.before, None
-                self._pause.end()
+                self.options = self.before
             self.before = None
         self._plan_unload()
 
@@ -214,7 +222,6 @@ class EngineSlot:
         if earlier is not None:
             await asyncio.wait({earlier})
         await self._end(engine)
-        self._pause.end()
         await asyncio.shield(self._attempt())
 
     def _attempt(self) -> asyncio.Task[OwnEngine]:
@@ -232,10 +239,12 @@ class EngineSlot:
         self._plan_unload()  # those who asked for it may have left while there was no engine
 
     async def _open(self, options: Options) -> OwnEngine:
-        pause = self._pause.left
-        if pause > 0:
+        pause = self._pauses.of(options)
+        if pause.left > 0 and pause.error is not None:
+            raise pause.error
+        if pause.left > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), pause)
+                await asyncio.wait_for(self._ending.wait(), pause.left)
         if self.closed:
             raise EngineError("the server is stopping")
         if self._ending.is_set():
@@ -254,10 +263,9 @@ class EngineSlot:
                 raise Interrupted("the engine was ended while it was loaded") from error
             self._engine = None
             if not isinstance(error, Interrupted):
-                self.error = error
-                self._pause.extend()
+                pause.failed(error)
             raise
-        self.error = None
+        pause.error = None
         self._stay.begin(time.monotonic() - begun)
         return engine
 
@@ -277,8 +285,7 @@ class EngineSlot:
                 begun = self._taken()
                 if begun is not None:
                     await begun.close()
-                with contextlib.suppress(LocalspecError):
-                    await asyncio.shield(opening)
+                await asyncio.wait({opening})  # and until its callbacks have run
             finally:
                 self._ending.clear()
 

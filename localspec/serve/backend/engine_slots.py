@@ -20,13 +20,13 @@ from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
-from localspec.serve.backend.engine_times import KeepAlive
+from localspec.serve.backend.engine_times import KeepAlive, RestartPause, RestartPauses
 from localspec.serve.backend.held_models import HeldModels
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.requested_adapters import RequestedAdapters
 from localspec.serve.backend.waiting_list import Waiting, WaitingList
-from localspec.serve.http.errors import NotLoadedError
+from localspec.serve.http.errors import NotLoadedError, load_failure
 
 Fits = Callable[[Options], Awaitable[bool]]
 """Says whether the model of some options fits into the memory beside all that is loaded now."""
@@ -50,17 +50,19 @@ class EngineSlots(HeldModels):
         """
         self._factory, self._reporter = factory, reporter
         self._fits, self._most, self._keep_loaded = fits, most, keep_loaded
-        self.adapters = RequestedAdapters()
+        self.adapters, self._pauses = RequestedAdapters(), RestartPauses()
         super().__init__(self._made(options))
         self._waiting = WaitingList()
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        """By their models, the running questions whether they have room beside others."""
         self._look: asyncio.TimerHandle | None = None
         """Looks again who may come in, once a model need not stay any more."""
         self.closed = False
         """Whether engines are no longer started."""
 
     def _made(self, options: Options) -> EngineSlot:
-        keep, given = self._keep_loaded, (self._factory, self._reporter, self.adapters)
-        return EngineSlot(options, *given, keep_loaded=keep)
+        given = (self._factory, self._reporter, self.adapters, self._pauses)
+        return EngineSlot(options, *given, keep_loaded=self._keep_loaded)
 
     @contextlib.asynccontextmanager
     async def use(
@@ -104,6 +106,10 @@ class EngineSlots(HeldModels):
         if slot is not None:
             slot.keep(keep.seconds)
 
+    def pause_of(self, options: Options) -> RestartPause:
+        """How long the next attempt to load a model waits."""
+        return self._pauses.of(options)
+
     async def close(self) -> None:
         """End all engines."""
         self.closed = True
@@ -113,22 +119,31 @@ class EngineSlots(HeldModels):
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _beside(self, options: Options | None) -> EngineSlot | None:
-        """A new slot for a model that has none, where there may be one and it fits beside others;
-        the request has entered it.
+    def _ask_for_room(self, options: Options) -> None:
+        """Ask, once for all who wait for a model, whether it has room beside the others."""
+        if self._may_add(options) and options.model not in self._asked:
+            work = self._beside(options)
+            self._asked[options.model] = asyncio.create_task(work, name="looking for room")
+
+    async def _beside(self, options: Options) -> None:
+        """A new slot for a model that has none, where it fits beside others; those who wait for the
+        model get it.
         """
-        if options is None or not self._may_add(options) or not await self._fits(options):
-            return None
-        if not self._may_add(options):  # others may have come while the room was measured
-            return None
-        others = [public_name(s.options.model) for s in reversed(self._slots) if not s.empty]
-        name = public_name(options.model)
-        self._reporter.notice(f"loading {name} beside {' and '.join(others)}")
-        slot = self._made(options)
-        slot.enter()
-        self._slots.append(slot)
-        self._advance()  # for others that wait for this model
-        return slot
+        try:
+            fits = await self._fits(options)
+        finally:
+            del self._asked[options.model]
+        # Others may have come while the room was measured, or all have left.
+        wait = self._waiting.of(options)
+        if fits and wait and self._may_add(options):
+            others = [public_name(s.options.model) for s in reversed(self._slots) if not s.empty]
+            name = public_name(options.model)
+            self._reporter.notice(f"loading {name} beside {' and '.join(others)}")
+            slot = self._made(options)
+            self._slots.append(slot)
+            for one in wait:
+                self._let_in(one, slot)
+        self._advance()
 
     def _may_add(self, options: Options) -> bool:
         """Whether there may be a slot more, for a model that none has. Where nothing is loaded it
@@ -147,20 +162,33 @@ class EngineSlots(HeldModels):
         """The slot of a request, and its engine."""
         beside = True
         while True:
-            slot = await self._beside(options) if beside else None
-            if slot is None:
-                slot = await self._turn(options)
-            if slot is None:
-                continue
+            self._require_no_pause(options)
+            slot = await self._turn(options, beside=beside)
+            alone = len(self._slots) == 1
             try:
                 return slot, await self._engine(slot, options)
             except OutOfMemoryError:
-                if len(self._slots) == 1 and slot in self._slots:
+                if alone and slot in self._slots:
                     raise
-                beside = False
             # It did not fit beside the others after all: it takes the place of one, once an
             # exchange that ends in this instant has said so.
+            beside = False
+            if options is not None:
+                self.pause_of(options).end()
             await asyncio.sleep(0)
+
+    def _require_no_pause(self, options: Options | None) -> None:
+        """Refuse a request for a model that has no slot, and could not be loaded just now: no other
+        one leaves for it.
+
+        Raises:
+            LocalspecError: as `EngineSlot.ready`.
+        """
+        if options is not None and self.slot_of(options) is None:
+            try:
+                self.pause_of(options).require_over()
+            except LocalspecError as error:
+                raise load_failure(error) from None
 
     async def _engine(self, slot: EngineSlot, options: Options | None) -> OwnEngine:
         """The engine of a slot that a request has been given; the request leaves it where there is
@@ -171,14 +199,13 @@ class EngineSlots(HeldModels):
         except BaseException as error:
             failed = isinstance(error, LocalspecError) and slot.info is None and not slot.loading
             own = options is None or options.model == slot.options.model  # else it was exchanged
-            fits = not isinstance(error, OutOfMemoryError)
-            if failed and own and not (fits and slot.options.model == self.first.model):
+            if failed and own:
                 self._remove(slot)
             self._leave(slot)
             if slot not in self._slots:
                 await slot.close()
             elif slot.attempt is not None:  # it goes on, maybe for nobody
-                slot.attempt.add_done_callback(lambda _: self._remove_failed())
+                slot.attempt.add_done_callback(lambda _: self._advance())
             raise
 
     def _remove(self, slot: EngineSlot) -> None:
@@ -186,27 +213,21 @@ class EngineSlots(HeldModels):
         if slot in self._slots and len(self._slots) > 1:
             self._slots.remove(slot)
             self._removed_restarts += slot.restarts
-            self._waiting.ask_again(self._may_add)
+            for options in self._waiting.beside:
+                self._ask_for_room(options)
 
-    def _remove_failed(self) -> None:
-        """Remove slots of models that could not be loaded, once all who wanted those have left."""
-        for slot in [*self._slots]:
-            if slot.empty and slot.error is not None and slot.options.model != self.first.model:
-                self._remove(slot)
-
-    async def _turn(self, options: Options | None) -> EngineSlot | None:
-        """The slot of a request, when it is its turn; the request leaves it by `_leave`. None where
-        it may have one beside the others meanwhile.
-        """
-        one = self._waiting.join(options)
+    async def _turn(self, options: Options | None, *, beside: bool) -> EngineSlot:
+        """The slot of a request, when it is its turn; the request leaves it by `_leave`."""
+        one = self._waiting.join(options, beside=beside)
+        if options is not None and beside:
+            self._ask_for_room(options)
         self._advance()
         try:
             return await one.turn
         except BaseException:
             self._waiting.leave(one)
-            slot = one.turn.result() if one.turn.done() and not one.turn.cancelled() else None
-            if slot is not None:
-                slot.leave()  # the turn came, and the request is cancelled
+            if one.turn.done() and not one.turn.cancelled():
+                one.turn.result().leave()  # the turn came, and the request is cancelled
             self._advance()
             raise
 
@@ -234,12 +255,11 @@ class EngineSlots(HeldModels):
         self._look_again([max(0.0, slot.stays) for slot in leaving.values() if not slot.users])
 
     def _remove_vacant(self) -> None:
-        """Remove slots of models that were unloaded: who asks for one again asks for room. One that
-        could not be loaded stays, with its reason and its pause, until another model needs a place.
+        """Remove slots of models that were unloaded, or could not be loaded for those who have left
+        since: who asks for one again asks for room.
         """
-        needed = any(self.slot_of(one.options) is None for one in self._waiting)
         for slot in [*self._slots]:
-            if slot.vacant and (slot.error is None or needed):
+            if slot.vacant:
                 self._remove(slot)
 
     def _let_in(self, one: Waiting, slot: EngineSlot) -> None:
@@ -253,7 +273,7 @@ class EngineSlots(HeldModels):
         while it has to wait: ``leaving`` says for which slot each model does, and no other model
         gets that.
         """
-        if options.model in leaving or self._leaves(options):
+        if options.model in leaving or options.model in self._asked or self._leaves(options):
             return None
         free = [s for s in self._slots if s not in leaving.values() and not s.exchanging]
         if not free:

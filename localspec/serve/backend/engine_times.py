@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.core.errors import EngineError, LocalspecError
+from localspec.core.options import Options
 from localspec.serve.http.errors import PausedError
 
 _FIRST, _LONGEST = 1.0, 30.0
@@ -102,11 +103,13 @@ class Stay:
 
 
 class RestartPause:
-    """How long the next attempt waits."""
+    """How long the next attempt to load a model waits, whichever slot that is in."""
 
     def __init__(self) -> None:
         self.failures = 0
         """Failed attempts since one lasted."""
+        self.error: LocalspecError | None = None
+        """Why the last attempt failed; None since one succeeded."""
         self._until = 0.0
 
     @property
@@ -114,21 +117,25 @@ class RestartPause:
         """Seconds until the next attempt; zero or less: it may begin."""
         return self._until - time.monotonic()
 
-    def require_over(self, error: LocalspecError | None) -> None:
-        """Refuse a request for which no attempt begins now. ``error`` is why the last one failed;
-        None where its engine died later.
+    def require_over(self) -> None:
+        """Refuse a request for which no attempt begins now.
 
         Raises:
-            LocalspecError: that error; PausedError where the engine keeps stopping.
+            LocalspecError: why the last one failed; PausedError where the engine keeps stopping.
         """
-        left = self.left
+        left, error = self.left, self.error
         if left > _PATIENCE and (error is None or isinstance(error, EngineError)):
             raise PausedError(left)
         if left > 0 and error is not None:
             raise error
 
+    def failed(self, error: LocalspecError) -> None:
+        """An attempt failed."""
+        self.error = error
+        self.extend()
+
     def extend(self) -> None:
-        """An attempt failed: pause, twice as long as the last time."""
+        """Pause, twice as long as the last time."""
         self._until = time.monotonic() + min(_LONGEST, _FIRST * 2.0**self.failures)
         self.failures = min(self.failures + 1, 10)
 
@@ -138,4 +145,15 @@ class RestartPause:
 
     def end(self) -> None:
         """The next attempt begins at once."""
-        self.failures, self._until = 0, 0.0
+        self.failures, self._until, self.error = 0, 0.0, None
+
+
+class RestartPauses:
+    """That of each model."""
+
+    def __init__(self) -> None:
+        self._by_model = dict[str, RestartPause]()
+
+    def of(self, options: Options) -> RestartPause:
+        """The pause of the model of some options."""
+        return self._by_model.setdefault(options.model, RestartPause())

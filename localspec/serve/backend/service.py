@@ -337,8 +337,12 @@ class Service:
         if most and all(one.record.caller != caller for one in self._running):
             taken = min(waiting, most)
             most += max(1, most // 4)  # places that who fills the queue cannot take
-        # Where a sequence is free, a batch may be larger than the queue.
-        if self._beyond(answering.options) >= 0 and taken + answering.size > most:
+        # Where a sequence is free, a batch may be larger than the queue. One request may wait for a
+        # model that is not loaded, whatever else waits.
+        free = self._beyond(answering.options) < 0
+        loaded = self.slot.info_of(answering.options) is not None or not self.slot.loaded
+        more = answering.size - free
+        if not (free and loaded) and more and taken + more > most:
             self.metrics.rejected += 1
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,

@@ -5,7 +5,7 @@ whichever is present.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from localspec.core.options import Options
@@ -18,8 +18,10 @@ class Waiting:
 
     options: Options | None
     """Options of the model that it needs; None: any."""
-    turn: asyncio.Future[EngineSlot | None]
-    """The slot that it was given; None: there may be one beside the others now."""
+    beside: bool
+    """Whether its model may be loaded beside the others."""
+    turn: asyncio.Future[EngineSlot]
+    """The slot that it was given."""
 
     def takes(self, options: Options) -> bool:
         """Whether the engine of these options answers it."""
@@ -38,9 +40,9 @@ class WaitingList:
         """
         return (one for one in [*self._waiting] if not one.turn.done())
 
-    def join(self, options: Options | None) -> Waiting:
+    def join(self, options: Options | None, *, beside: bool) -> Waiting:
         """Add a request at the end."""
-        one = Waiting(options, asyncio.get_running_loop().create_future())
+        one = Waiting(options, beside, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         return one
 
@@ -48,6 +50,15 @@ class WaitingList:
         """Remove a request that waits no longer, if it is still there."""
         if one in self._waiting:
             self._waiting.remove(one)
+
+    @property
+    def beside(self) -> list[Options]:
+        """Options of the models that are waited for, and may be loaded beside the others."""
+        return [one.options for one in self if one.options is not None and one.beside]
+
+    def of(self, options: Options) -> list[Waiting]:
+        """Those that wait for one model, and no other."""
+        return [one for one in self if one.options is not None and one.takes(options)]
 
     def count(self, options: Options) -> int:
         """How many would be answered by the engine of these options."""
@@ -58,10 +69,3 @@ class WaitingList:
         self._waiting.remove(one)
         slot.enter()
         one.turn.set_result(slot)
-
-    def ask_again(self, may_add: Callable[[Options], bool]) -> None:
-        """End the waiting of those whose model may have a slot beside the others now."""
-        for one in self:
-            if one.options is not None and may_add(one.options):
-                self._waiting.remove(one)
-                one.turn.set_result(None)
