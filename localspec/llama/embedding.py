@@ -96,7 +96,10 @@ class EmbeddingModel:
         template = c_api.llama_model_chat_template(model.handle, b"rerank")
         if template:
             # In one pass: a query may hold what is a place for the document in the template.
-            texts, whole = {"query": query, "document": document}, template.decode("utf-8", "replace")
+            texts, whole = (
+                {"query": query, "document": document},
+                template.decode("utf-8", "replace"),
+            )
             filled = _PLACES.sub(lambda place: texts[place[1]], whole)
             return model.tokenize(filled, special=True)
         sep = int(c_api.llama_vocab_sep(vocabulary))

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -198,8 +197,8 @@ class Timed(Protocol):
     """A drafter that computes, and what a drafted token costs it."""
 
     @property
-    def path(self) -> Path:
-        """The file of its weights."""
+    def digest(self) -> str:
+        """Of the files of its weights, as they were loaded."""
         ...
 
     @property
@@ -228,9 +227,9 @@ class TimedContext:
     context: Context
 
     @property
-    def path(self) -> Path:
+    def digest(self) -> str:
         """See `Timed`."""
-        return self.context.model.path
+        return self.context.model.digest
 
     @property
     def layers(self) -> int:
@@ -284,7 +283,7 @@ class TimedMedusa:
     heads: Medusa
     width: int
     """Numbers of a hidden state."""
-    path: Path
+    digest: str
     layers: int
     threads: int
 

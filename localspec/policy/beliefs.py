@@ -144,7 +144,9 @@ class Beliefs:
         probe, reads = math.inf, NO_LIMIT
         if not copies and breadth:
             probe, reads = self._probe(reply, source, own, now)
-        answer = prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
+        answer = (
+            prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
+        )
         return Belief(
             source,
             expected=partial(reply.expected, source, len(own.costs)),

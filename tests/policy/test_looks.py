@@ -253,5 +253,5 @@ def test_answers_that_stay_slow_cost_no_more_than_replies_and_the_session_may_lo
         costs = Costs(GPU, {"suffix": slow})
         policy = Controller(Knowledge({0: costs}), ["suffix"], free=["suffix"])
         asked = sum(sum(copying(policy, 100, slow)) for _ in range(40))
-        assert 2 <= asked
+        assert asked >= 2
         assert asked * slow < (SHARE + SAVED) * 4000 * GPU[1]
