@@ -89,10 +89,12 @@ def compare(contexts: Sequence[Context], budget_s: float) -> list[dict[int, floa
     programs take meanwhile, they take from all. Of widths that were seen of all within the budget.
     """
     began, longest = time.perf_counter(), 0.0
+    room = min(context.capacity for context in contexts)
+    widths = [width for width in _WIDTHS if width <= room]
     passes = [Passes(context) for context in contexts]
     least: list[dict[int, float]] = [{} for _ in contexts]
     for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1)):
-        for width in list(least[0] or _WIDTHS):
+        for width in list(least[0] or widths):
             start = time.perf_counter()
             if start - began + longest > share * budget_s:
                 break

@@ -157,7 +157,7 @@ def _passed(file: Path, sequences: int) -> bool:
     try:
         saved = parsed(file)
         return saved["passed"] is True and int(saved["sequences"]) >= sequences
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import contexts
+import gguf_tools
 import pytest
 from conftest import Files
 
@@ -357,3 +358,20 @@ def test_threads_are_chosen_and_watched_wherever_the_processor_computes_layers(
     with Runtime.open(measured) as runtime:
         assert (files.target in chosen) is on_host
         assert (runtime.pair.watchdog is watchdog) is on_host
+
+
+def test_kernels_are_compared_in_a_context_smaller_than_the_widest_pass(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_LEAST_BYTES", 0)
+    small = Options(model=str(files.target), draft="none", kernels="llama", context=16)
+    with Runtime.open(small) as runtime:
+        assert runtime.info.context == 16
+
+
+def test_a_draft_that_is_refused_is_freed(files: Files, tmp_path: Path) -> None:
+    mamba = gguf_tools.write_mamba(tmp_path / "mamba.gguf")
+    with Runtime.open(Options(model=str(files.target), draft=str(mamba))) as runtime:
+        assert any("recurrent state" in notice for notice in runtime.info.notices)
+        models = [part.path for part in runtime.pair.parts.loaded if isinstance(part, Model)]
+        assert models == [files.target]
