@@ -18,7 +18,7 @@ from localspec.bench.scoring import message_of
 from localspec.bench.workloads import Step, Workload
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
-from localspec.core.logits import Sampling
+from localspec.core.logits import GREEDY, Sampling
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.speed_formula import best_fixed, expected_tokens
@@ -156,9 +156,15 @@ class Measuring:
         temperatures: Sequence[float],
         *,
         max_tokens: int,
+        sampling: Sampling = GREEDY,
+        seed: int = 0,
         pictures: tuple[Picture, ...] = (),
     ) -> None:
-        """Measure nothing yet; see `steps`. ``pictures`` are in front of every prompt."""
+        """Measure nothing yet; see `steps`. ``sampling`` holds for all temperatures; ``seed`` is
+        that of the first prompt, and others count on from it. ``pictures`` are in front of every
+        prompt.
+        """
+        self._sampling, self._seed = sampling, seed
         self._pictures = pictures
         self._runtime = runtime
         self._lab = Lab(runtime)
@@ -179,11 +185,12 @@ class Measuring:
         first = self._workloads[0].prompts[0]
         self._spread = _spread(self._runtime, first, self._max_tokens, self._pictures)
         for temperature in self._temperatures:
+            sampling = replace(self._sampling, temperature=temperature)
             for workload in self._workloads:
                 pairs = []
                 for i, question in enumerate(workload.questions):
                     yield Step(workload.name, temperature, i, len(workload.questions))
-                    pairs.append(self._pair(question, Sampling(temperature=temperature), i))
+                    pairs.append(self._pair(question, sampling, i))
                 costs = self._lab.costs()
                 curve, drafts = (
                     (costs.curve(), costs.token_seconds_by_drafter()) if costs else ({}, {})
@@ -211,7 +218,7 @@ class Measuring:
                 self._runtime,
                 question,
                 sampling,
-                index,
+                self._seed + index,
                 self._max_tokens,
                 draft=draft,
                 pictures=self._pictures,

@@ -10,13 +10,21 @@ import click
 
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
-from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import (
+    SharedFlags,
+    given,
+    model_argument,
+    model_flags,
+    sampling_flags,
+    sort_flags,
+)
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
 from localspec.cli.working import Working, open_runtime
 from localspec.core.drafter_registry import computing
 from localspec.core.errors import UsageError
+from localspec.core.sampling_params import Sampling
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
     from localspec.bench.speedup import Bench
     from localspec.bench.workloads import Workload
     from localspec.core.events import ModelInfo
-    from localspec.core.options import Options
     from localspec.runtime import Runtime
 
 _TEMPERATURES = (0.0, 1.0)
@@ -99,12 +106,14 @@ def command(
         _require_local(details=details, history=history, peers=peers, plot=plot)
         return _elsewhere(servers, names, flags, as_json=as_json)
     contain()
-    from localspec.bench.peers import comparisons
+    from localspec.bench.peers import comparisons, require_common
     from localspec.bench.speedup import Measuring
     from localspec.cli import bench_against, bench_report
 
     asked = sort_flags(model, flags)
     options = dataclasses.replace(asked.options, sees=bool(pictures))
+    if peers:
+        require_common(asked.sampling)
     chosen = _chosen(names, tools=not (peers or pictures))
     if plot is not None:
         bench_report.require_matplotlib()
@@ -119,7 +128,13 @@ def command(
         own = next(iter(computing(info.drafters)), None)
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), own)
         measuring = Measuring(
-            runtime, chosen, temperatures, max_tokens=max_tokens, pictures=pictures
+            runtime,
+            chosen,
+            temperatures,
+            max_tokens=max_tokens,
+            sampling=asked.sampling,
+            seed=asked.seed or 0,
+            pictures=pictures,
         )
         working = Working(ctrl_c)
         with Unfinished() as unfinished:
@@ -140,7 +155,7 @@ def command(
                 rows.grown(measuring.so_far())
                 working.tell(step.stage, f"prompt {step.prompt + 1} of {step.prompts}")
             result = measuring.so_far()
-            rows.done(result, _past(options, info, max_tokens, result))
+            rows.done(result, _past(dataclasses.replace(asked, options=options), info, result))
             compared = []
             for row in comparisons(
                 runtime,
@@ -149,6 +164,8 @@ def command(
                 chosen,
                 temperatures,
                 max_tokens=max_tokens,
+                sampling=asked.sampling,
+                seed=asked.seed or 0,
                 progress=working,
             ):
                 compared.append(row)
@@ -200,14 +217,18 @@ def _setting(runtime: Runtime) -> Setting:
     )
 
 
-def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> Past | None:
+def _past(flags: SharedFlags, info: ModelInfo, result: Bench) -> Past | None:
     """The last run of these settings; the present one is added to the history."""
     from localspec.bench import history as bench_history
     from localspec.core.files import paths
 
     book = paths.state_dir() / "bench" / "history.jsonl"
-    asked = dataclasses.replace(options, model=info.target, draft=info.draft)
-    setting = f"{asked} {info.backend}, {max_tokens} tokens"
+    asked = dataclasses.replace(flags.options, model=info.target, draft=info.draft)
+    setting = f"{asked} {info.backend}, {flags.max_tokens or _MAX_TOKENS} tokens"
+    # Rows name their temperatures.
+    usual = Sampling(temperature=flags.sampling.temperature)
+    if flags.sampling != usual or flags.seed:
+        setting += f", {dataclasses.replace(flags.sampling, temperature=0.0)}, seed {flags.seed}"
     past = bench_history.last(book, setting)
     try:
         bench_history.add(book, setting, result, threads=info.threads)

@@ -19,7 +19,7 @@ from typing import Any
 
 from localspec.core.adapter_list import AS_LOADED, MOST, Adapter, AdapterUse, Blend
 from localspec.core.errors import ModelFileError, UsageError
-from localspec.llama import library
+from localspec.llama import library, load_file
 from localspec.llama.library import c_api
 from localspec.models.gguf.shards import fingerprint
 
@@ -61,7 +61,7 @@ class Adapters:
             ModelFileError: llama.cpp refuses it.
             UsageError: the model has as many as it may have, or was loaded with this one.
         """
-        name, digest = str(path), fingerprint(path)
+        name, digest = str(path), load_file.digest(path)
         known = self._loaded.get(name)
         if known is not None and known.digest == digest:
             return
@@ -75,6 +75,11 @@ class Adapters:
         if not pointer:
             reason = (library.errors() or ["no reason given"])[-1]
             raise ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")
+        try:
+            load_file.require_unchanged(path, digest)
+        except ModelFileError:
+            c_api.llama_adapter_lora_free(pointer)
+            raise
         self._loaded[name] = _Loaded(pointer, digest)
         if known is not None:
             c_api.llama_adapter_lora_free(known.pointer)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from localspec.core.adapter_list import Adapter
 from localspec.core.errors import UsageError
 from localspec.core.values import Extension, Logits
+from localspec.llama import load_file
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.models.compat.adapters import DIRECTION
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.shards import fingerprint
 
 _TOKENS = (0, 1, 2, 3)
 _FLOATS = ctypes.POINTER(ctypes.c_float)
@@ -51,13 +51,15 @@ class ControlVectors:
         self.chosen = tuple(one for one in chosen if one.scale)
         self._sum: dict[int, NDArray[np.float32]] = {}
         """(width,) by layer."""
-        for one in self.chosen:
+        self._digests = [load_file.digest(one.path) for one in self.chosen]
+        for one, before in zip(self.chosen, self._digests, strict=True):
             file = ModelFile(one.path)
             for name, weight in mapped(file, [t.name for t in file.header.tensors]).items():
                 match = DIRECTION.fullmatch(name)
                 assert match is not None  # or it does not fit
                 layer, direction = int(match[1]), one.scale * weight.numbers()
                 self._sum[layer] = (self._sum.get(layer, 0) + direction).astype(np.float32)
+            load_file.require_unchanged(one.path, before)
 
     def use(self, context: Any) -> None:
         """Compute with them in a llama_context from its next pass on.
@@ -80,7 +82,8 @@ class ControlVectors:
 
     def facts(self) -> list[list[object]]:
         """What identifies them: a digest of each file, and its scale."""
-        return sorted([fingerprint(one.path), one.scale] for one in self.chosen)
+        pairs = zip(self._digests, self.chosen, strict=True)
+        return sorted([digest, one.scale] for digest, one in pairs)
 
     def require_effect(self, context: Computes, model: str) -> None:
         """Refuse those that the graph of ``model`` leaves out: llama.cpp does not say so.

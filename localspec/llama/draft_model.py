@@ -13,7 +13,6 @@ from localspec.llama import library
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, driver
-from localspec.models.gguf.shards import fingerprint
 
 
 class LlamaDraftModel:
@@ -21,8 +20,13 @@ class LlamaDraftModel:
 
     def __init__(self, context: Context, target_vocab: int) -> None:
         self._context = context
-        self._identity: str | None = None
         self.vocabulary = min(context.model.n_vocab, target_vocab)
+        model = context.model
+        facts = [context.kv_type, context.sequences, context.branches, library.commit()]
+        facts += [context.capacity, context.flash_attention, backend(), driver()]
+        facts += [model.gpu_layers, model.host_experts, *model.buffers]
+        self.identity = f"{model.digest} {facts}"
+        """Names everything that a state depends on."""
 
     @property
     def capacity(self) -> int:
@@ -80,17 +84,6 @@ class LlamaDraftModel:
     def can_truncate(self, seq: int, length: int) -> bool:
         """Whether the sequence can be truncated to ``length``."""
         return self._context.can_truncate(seq, length)
-
-    @property
-    def identity(self) -> str:
-        """Names everything that a state depends on."""
-        if self._identity is None:
-            context, model = self._context, self._context.model
-            facts = [context.kv_type, context.sequences, context.branches, library.commit()]
-            facts += [context.capacity, context.flash_attention, backend(), driver()]
-            facts += [model.gpu_layers, model.host_experts, *model.buffers]
-            self._identity = f"{fingerprint(model.path)} {facts}"
-        return self._identity
 
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ LONGEST = 2048
 """Most tokens of a text, where the model has learnt as many: a pass reads a text whole."""
 TEXTS = 32
 """Texts of one pass."""
+_PLACES = re.compile(r"\{(query|document)\}")
 _POOLINGS = {1: "mean", 2: "cls", 3: "last", RANK_POOLING: "rank"}
 
 
@@ -93,9 +95,13 @@ class EmbeddingModel:
         model, vocabulary = self._model, c_api.llama_model_get_vocab(self._model.handle)
         template = c_api.llama_model_chat_template(model.handle, b"rerank")
         if template:
-            first, *rest = template.decode("utf-8", "replace").split("{query}")
-            parts = query.join([first, *rest]).split("{document}")
-            return model.tokenize(document.join(parts), special=True)
+            # In one pass: a query may hold what is a place for the document in the template.
+            texts, whole = (
+                {"query": query, "document": document},
+                template.decode("utf-8", "replace"),
+            )
+            filled = _PLACES.sub(lambda place: texts[place[1]], whole)
+            return model.tokenize(filled, special=True)
         sep = int(c_api.llama_vocab_sep(vocabulary))
         end = model.special_ids["eos"] if model.special_ids["eos"] >= 0 else sep
         ends = [end] if c_api.llama_vocab_get_add_eos(vocabulary) else []

@@ -14,16 +14,18 @@ import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.core.errors import DecodeError, LocalspecError
+from localspec.core.errors import DecodeError, LocalspecError, ModelFileError
 from localspec.core.files import paths
 from localspec.core.files.private import opener
 from localspec.core.picture import Decoded, Samples
 from localspec.core.processes import children
 from localspec.llama import own_kernels
+from localspec.llama.load_file import require_unchanged
 
 MODULE = "localspec.llama.encoder_child"
 LOG = "encoder-process.log"
@@ -49,14 +51,24 @@ class EncoderProcess:
     """The process, started again where it has ended. Callable from any thread."""
 
     def __init__(
-        self, target: Path, projector: Path, library: Path, *, threads: int, gpu: bool
+        self,
+        target: Path,
+        projector: Path,
+        library: Path,
+        digests: Mapping[Path, str],
+        *,
+        threads: int,
+        gpu: bool,
     ) -> None:
-        """Start it, with the projector for the model of a file.
+        """Start it, with the projector for the model of a file. ``digests`` are those of both files
+        as they have to be: a process that is started again reads them again.
 
         Raises:
             UnsupportedModelError: the projector is damaged, of another model, or not known.
+            ModelFileError: a file has changed.
             LocalspecError: libmtmd cannot be opened, or the process ended.
         """
+        self._digests = digests
         self._arguments = ["--target", str(target), "--projector", str(projector)]
         self._arguments += ["--library", str(library), "--threads", str(threads)]
         self._arguments += ["--gpu"] if gpu else []
@@ -144,6 +156,12 @@ class EncoderProcess:
         if "error" in facts:
             self._end()
             raise children.read_failed(facts)
+        try:
+            for path, before in self._digests.items():
+                require_unchanged(path, before)
+        except ModelFileError:
+            self._end()
+            raise
         return facts
 
     def _how(self) -> str:

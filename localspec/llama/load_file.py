@@ -25,7 +25,7 @@ from localspec.llama.library import c_api, ggml_function, load_backends
 from localspec.llama.remote import RemoteDevices, local_handles
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.shards import n_bytes
+from localspec.models.gguf.shards import fingerprint, n_bytes
 from localspec.models.gguf.sizes import EXPERTS
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
@@ -215,6 +215,31 @@ def check_file(path: Path) -> None:
         )
     if len(head) < 8:
         raise ModelFileError(f"{path} ends in the middle of its header; fetch it again")
+
+
+def digest(path: Path) -> str:
+    """What names the content of a model's files in the books of what was measured and saved.
+
+    Raises:
+        ModelFileError: one of them cannot be read.
+    """
+    try:
+        return fingerprint(path)
+    except OSError as error:
+        raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+def require_unchanged(path: Path, before: str) -> None:
+    """Refuse what was loaded of files whose digest was ``before`` then: what is saved of it under
+    the name of other weights would be believed of those.
+
+    Raises:
+        ModelFileError: they have another one now.
+    """
+    if digest(path) != before:
+        raise ModelFileError(
+            f"{path.name} changed while it was loaded, or since; load the model again"
+        )
 
 
 def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryError:

@@ -26,10 +26,12 @@ from localspec.llama.load_file import (
     LoadProgress,
     check_file,
     devices_for,
+    digest,
     is_extra,
     kept_on_host,
     load,
     load_error,
+    require_unchanged,
     weight_buffers,
 )
 from localspec.llama.remote import RemoteDevices
@@ -85,6 +87,8 @@ class Model(Vocabulary):
         check_file(path)
         library.start()
         self.path = path
+        self.digest = digest(path)
+        """Of the files as they were loaded."""
         self.offloads = gpu_layers != 0
         """Whether to use a GPU, if there is one."""
         params = c_api.llama_model_default_params()
@@ -130,6 +134,7 @@ class Model(Vocabulary):
         try:
             if alone and generates:
                 self._require_text_model()
+            require_unchanged(path, self.digest)
             self.adapters.load(self._ptr)
         except ModelFileError:
             self.close()

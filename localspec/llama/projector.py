@@ -22,8 +22,8 @@ from localspec.core.picture import Decoded, Samples
 from localspec.llama.batch import StopFlag
 from localspec.llama.devices import backend
 from localspec.llama.encoder_process import Answer, EncoderProcess, Job
+from localspec.llama.load_file import digest
 from localspec.llama.model import Model
-from localspec.models.gguf.shards import fingerprint
 
 Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""
@@ -160,9 +160,12 @@ class Projector:
         """
         self.path = path
         self._stop = stop
-        self._key = fingerprint(path).encode()
+        digests = {model.path: model.digest, path: digest(path)}
+        self._key = digests[path].encode()
         gpu = model.offloads and backend() != "cpu"
-        self._process = EncoderProcess(model.path, path, library_path, threads=threads, gpu=gpu)
+        self._process = EncoderProcess(
+            model.path, path, library_path, digests, threads=threads, gpu=gpu
+        )
         facts = self._process.facts
         self.width: int = facts["width"]
         self.sees: bool = facts["sees"]

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -90,10 +89,12 @@ def compare(contexts: Sequence[Context], budget_s: float) -> list[dict[int, floa
     programs take meanwhile, they take from all. Of widths that were seen of all within the budget.
     """
     began, longest = time.perf_counter(), 0.0
+    room = min(context.capacity for context in contexts)
+    widths = [width for width in _WIDTHS if width <= room]
     passes = [Passes(context) for context in contexts]
     least: list[dict[int, float]] = [{} for _ in contexts]
     for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1)):
-        for width in list(least[0] or _WIDTHS):
+        for width in list(least[0] or widths):
             start = time.perf_counter()
             if start - began + longest > share * budget_s:
                 break
@@ -198,8 +199,8 @@ class Timed(Protocol):
     """A drafter that computes, and what a drafted token costs it."""
 
     @property
-    def path(self) -> Path:
-        """The file of its weights."""
+    def digest(self) -> str:
+        """Of the files of its weights, as they were loaded."""
         ...
 
     @property
@@ -228,9 +229,9 @@ class TimedContext:
     context: Context
 
     @property
-    def path(self) -> Path:
+    def digest(self) -> str:
         """See `Timed`."""
-        return self.context.model.path
+        return self.context.model.digest
 
     @property
     def layers(self) -> int:
@@ -284,7 +285,7 @@ class TimedMedusa:
     heads: Medusa
     width: int
     """Numbers of a hidden state."""
-    path: Path
+    digest: str
     layers: int
     threads: int
 

@@ -107,7 +107,7 @@ class Trials:
             if facts["format"] != _FORMAT or not isinstance(facts["extra_buffers"], bool):
                 return None
             return Kernels(facts["extra_buffers"], str(facts["why"])), int(facts["tries"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def choose(

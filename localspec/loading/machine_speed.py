@@ -28,7 +28,7 @@ from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
 
 _MODULE = "localspec.loading.machine_speed"
-_INVALID = (KeyError, TypeError, ValueError, AttributeError)
+_INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _FORMAT = 3
 SPEED_FILE = "speed.json"
 _MOST_RUNS = 5

@@ -17,7 +17,6 @@ from localspec.llama.devices import devices, driver
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.loading import soundness
-from localspec.models.gguf.shards import fingerprint
 from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
@@ -257,7 +256,7 @@ def state_identity(target: Context) -> str:
 
 def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
     """The file with the measurements of this setting."""
-    drafts = {name: [fingerprint(t.path), t.layers, t.threads] for name, t in drafting.items()}
+    drafts = {name: [t.digest, t.layers, t.threads] for name, t in drafting.items()}
     facts = {**_setting(target), "threads": target.threads, "drafts": drafts}
     return paths.cache_dir() / "costs" / name_of(facts)
 
@@ -277,7 +276,7 @@ def _setting(target: Context) -> dict[str, object]:
         **products,
         **remote,
         **adapters,
-        "target": fingerprint(model.path),
+        "target": model.digest,
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),
         "layers": [model.gpu_layers, model.host_experts],

@@ -27,7 +27,6 @@ from localspec.loading import soundness
 from localspec.loading.kernels import Kernels
 from localspec.loading.resources import Parts
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.shards import fingerprint
 
 _EDITION = 2
 """Raised when the self-test or a recipe changes."""
@@ -136,7 +135,7 @@ class StrictLoading:
         share = self.parts.fit.target
         facts = {
             "edition": _EDITION,
-            "target": fingerprint(self.target.path),
+            "target": model.digest,
             "layers": share.gpu_layers,
             "kv": share.kv_type,
             "buffers": model.buffers,
@@ -158,7 +157,7 @@ def _passed(file: Path, sequences: int) -> bool:
     try:
         saved = parsed(file)
         return saved["passed"] is True and int(saved["sequences"]) >= sequences
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 

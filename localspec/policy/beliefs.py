@@ -10,7 +10,7 @@ from functools import partial
 from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
-from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
+from localspec.policy.budgets import AT_FIRST, Look, ReplyBudget, SessionBudget
 from localspec.policy.decide import UNDECIDED, Belief, Decided, Decision
 from localspec.policy.gain import Expected, for_each_token, prospect
 from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices, row_factors
@@ -71,6 +71,8 @@ class Beliefs:
         self._looks: dict[Key, tuple[Look, Look]] = {}
         self._priced: dict[str, Look] = {}
         """When the cost of a drafter's tokens is looked at."""
+        self._answered: dict[str, Look] = {}
+        """When a drafter that copies is asked although its answer is believed to cost too much."""
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -113,6 +115,11 @@ class Beliefs:
                 price.settled(now)
             elif price is not None and c.probes:
                 price.done(now)
+            answer = self._answered.get(c.belief.source)
+            if answer is not None and c.looks:
+                answer.done(now)
+            elif answer is not None and c.decided in {Decided.COPIES, Decided.TRIAL}:
+                answer.settled(now)
             if c.decided is Decided.ASKED:
                 probe.acted_on(now)
                 trial.settled(now)
@@ -137,13 +144,16 @@ class Beliefs:
         probe, reads = math.inf, NO_LIMIT
         if not copies and breadth:
             probe, reads = self._probe(reply, source, own, now)
-        plain = prices.costs.pass_seconds(1)
+        answer = (
+            prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
+        )
         return Belief(
             source,
             expected=partial(reply.expected, source, len(own.costs)),
             prices=own,
             copies=copies,
-            answer=prices.costs.token_seconds(source) / plain if copies else 0.0,
+            answer=answer,
+            looks=copies and self._is_answer_due(source, answer, now),
             breadth=breadth,
             branching=self._branching.get(source, CHAIN),
             at_best=own.at_best if self._is_trial_due(reply, source, now) else None,
@@ -161,6 +171,14 @@ class Beliefs:
                 return False
         trial = self.looks((source, reply.state.sampling), now)[1]
         return trial.is_due(now) and self.session.left > 0
+
+    def _is_answer_due(self, source: str, answer: float, now: int) -> bool:
+        """Whether to see what an answer takes, or one that took long for a while would never be
+        asked again. All requests may ask at once, and wait for all of them.
+        """
+        look, n = self._answered.setdefault(source, Look(TRIAL, now, TRIAL)), self.prices.requests
+        price = min(AT_FIRST, n * n * answer)  # a session that begins with this belief can pay it
+        return look.is_due(now) and price <= look.chance * self.session.left
 
     def _is_early(self, reply: Reply) -> bool:
         return reply.budget.emitted < min(TRIAL, self.usual / 4)

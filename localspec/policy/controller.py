@@ -227,9 +227,13 @@ class Controller:
             if reply is not None:
                 reply.budget.spent += spent / n
         if source in self._beliefs.copies:
-            if o.draft_s > 0:
-                costs.record_answer(source, o.draft_s)
-            return spent + o.draft_s * plain
+            asked = o.draft_s * plain
+            looks = any(c.looks for c in decided if c.belief.source == source)
+            if asked > 0:
+                costs.record_answer(source, o.draft_s, looks=looks)
+            if looks:
+                self._beliefs.session.spend(asked)
+            return spent + asked
         if o.considered:
             each = self._prices.token(source, n)
             spent += o.considered * each

@@ -235,9 +235,15 @@ class Costs:
         if seconds < self.token_seconds(source) and source not in self._answers:
             self.record_draft(source, 1, seconds)
 
-    def record_answer(self, source: str, seconds: float) -> None:
-        """Record an answer of a drafter that copies from the text."""
-        before = self._answers.get(source) or min(seconds, FIRST_ANSWER)
+    def record_answer(self, source: str, seconds: float, *, looks: bool = False) -> None:
+        """Record an answer of a drafter that copies from the text. Where it was asked only to see
+        what it takes, a quicker one is believed at once: few others will follow to correct it.
+        """
+        known = self._answers.get(source) or self._drafts.get(source)
+        before = known or min(seconds, FIRST_ANSWER)
+        if looks and seconds < before:
+            self._answers[source] = max(seconds, _LEAST)
+            return
         surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
         step = WEIGHT * max(-LEAP, min(LEAP, surprise))
         self._answers[source] = max(before, _LEAST) * math.exp(step)

@@ -65,6 +65,8 @@ class Belief:
     """Whether it copies from the text, and costs nothing but its answer."""
     answer: float = 0.0
     """What that takes, in plain passes."""
+    looks: bool = False
+    """Whether it may be asked although that is believed to take too long, to see what it takes."""
     breadth: int = 1
     """Nodes at each depth; 0 if even the narrowest of its trees cost too much."""
     branching: Branching = Branching()  # noqa: RUF009 - frozen
@@ -88,6 +90,8 @@ class Candidate:
     """Tokens that a round with it is expected to gain."""
     probes: bool = False
     """Whether it reads what it has missed and compares."""
+    looks: bool = False
+    """Whether it copies and is asked only to see what its answer takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +132,14 @@ def decide(beliefs: Sequence[Belief], unread: int, budgets: Budgets) -> Decision
 
 def _copying(belief: Belief, budgets: Budgets) -> Candidate:
     """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
-    decided = Decided.COPIES
+    decided, dear = Decided.COPIES, belief.answer > max(QUICK, budgets.reply)
     if not belief.breadth:
         decided = Decided.BREADTH
-    elif belief.answer > max(QUICK, budgets.reply):
+    elif dear and not belief.looks:
         decided = Decided.ANSWER
-    elif _pays_at(belief, belief.at_best, budgets):
+    elif not dear and _pays_at(belief, belief.at_best, budgets):
         decided = Decided.TRIAL
-    return Candidate(belief, decided, budgets)
+    return Candidate(belief, decided, budgets, looks=dear and decided is Decided.COPIES)
 
 
 def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:

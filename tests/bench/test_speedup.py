@@ -6,13 +6,14 @@ import dataclasses
 import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Files
 
-from localspec import GREEDY, Options, Runtime, cli
-from localspec.bench import history
-from localspec.bench.speedup import Bench, Measured, Measuring, answer
+from localspec import GREEDY, Options, Runtime, Sampling, cli
+from localspec.bench import history, speedup
+from localspec.bench.speedup import Answered, Bench, Measured, Measuring, answer
 from localspec.bench.tool_workloads import TOOL_WORKLOADS
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
@@ -81,6 +82,31 @@ def test_the_command_reports_what_was_measured(
     assert "against the run of " in said
     assert cli.call(["bench", *model[:3], "--workload", "juggling"]) == 2
     assert "juggling" in capfd.readouterr().err
+
+
+def test_flags_of_sampling_and_the_seed_hold_for_what_is_measured(
+    files: Files, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Sampling, int]] = []
+
+    def recorded(
+        runtime: Runtime, question: Any, sampling: Sampling, seed: int, *more: Any, **others: Any
+    ) -> Answered:
+        asked.append((sampling, seed))
+        return answer(runtime, question, sampling, seed, *more, **others)
+
+    monkeypatch.setattr(speedup, "answer", recorded)
+    model = ["bench", str(files.target), "-d", "none", "-n", "4", "--workload", "chat", "-t", "1"]
+    flags = ["--top-k", "3", "--repeat-penalty", "1.5", "--seed", "77"]
+    assert cli.call([*model, *flags, "--json"]) == 0
+    measured = asked[5:]  # after the warm-up
+    assert {s for s, _ in measured} == {Sampling(temperature=1.0, top_k=3, repeat_penalty=1.5)}
+    assert min(seed for _, seed in measured) == 77
+    assert cli.call([*model, "--json"]) == 0
+    last = [json.loads(line) for line in capfd.readouterr().out.splitlines()][-1]["last"]
+    assert last is None  # a run of other settings is no earlier run of these
+    assert cli.call([*model, *flags, "--against", "llama-cpp-python"]) == 2
+    assert "--against samples with -t, --top-k, --top-p and --min-p" in capfd.readouterr().err
 
 
 def test_the_report_keeps_within_80_columns() -> None:

@@ -182,9 +182,8 @@ def states(chance: Chance, folder: Path) -> str | None:
 
 
 _COSTS = {
-    "format": 2,
     "costs": {"512": {"verify": {"1": 0.01, "2": 0.011}, "draft": {"model": 0.001}}},
-    "survival": [],
+    "acceptance": [],
 }
 
 
@@ -194,7 +193,10 @@ def costs(chance: Chance, folder: Path) -> str | None:
     from localspec.policy import storage
 
     path = folder / "costs.json"
-    path.write_bytes(mutations.in_json(json.dumps(_COSTS).encode(), chance))
+    whole = json.dumps(_COSTS | {"format": storage.FORMAT}).encode()
+    path.write_bytes(whole)
+    assert storage.load(path) is not None, "this search would test nothing"
+    path.write_bytes(mutations.in_json(whole, chance))
     storage.load(path)
     run = {"format": 1, "when": "now", "setting": "s", "threads": 1}
     run["results"] = [{"workload": "code", "temperature": 0.0, "ratio": 1.5}]

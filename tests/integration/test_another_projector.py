@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import sound_files
 from picture_files import Seeing, drawn, png, write_projector, write_seeing
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
+from localspec.core.errors import ModelFileError
 from localspec.core.events import Reply
 from localspec.core.picture import Picture
+from localspec.llama.projector import Projector
 from localspec.prefix_cache import cache, search
 
 TEXT = "The house stands by the river and the boats go by. " * 8
@@ -75,3 +78,27 @@ def test_a_saved_chat_goes_on_with_the_rows_of_the_projector_that_is_loaded(
     seeing.projector.write_bytes(other.read_bytes())  # the file is replaced
     (replaced,) = answers(seeing.projector, later)
     assert replaced.tokens == alone.tokens
+
+
+def test_an_encoder_that_is_started_again_refuses_a_projector_that_was_replaced(
+    tmp_path: Path,
+) -> None:
+    """Or its rows would be taken for those of the one that was loaded."""
+    seeing, other = written(tmp_path, "a picture")
+    options = Options(str(seeing.model), mmproj=str(seeing.projector), draft="none", remember=False)
+    asked = ReplyRequest(
+        (Message("user", "What?", pictures=(Picture(data=png(), at=0),)),), max_tokens=2
+    )
+    another = (Picture(data=png(drawn(7, 64, 120)), at=0),)
+    with Runtime.open(options) as runtime:
+        runtime.answer(asked)  # loads it
+        (projector,) = (part for part in runtime.pair.parts.loaded if isinstance(part, Projector))
+        process = projector._process._process
+        assert process is not None
+        process.kill()
+        process.wait()
+        other.replace(seeing.projector)
+        with pytest.raises(ModelFileError, match="changed while it was loaded"):
+            runtime.answer(
+                dataclasses.replace(asked, messages=(Message("user", "And?", pictures=another),))
+            )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import contexts
 import gguf_tools
 import memory_files
 import numpy as np
@@ -528,3 +529,28 @@ def test_a_log_that_cannot_be_written_is_silent(
     finally:
         library.log_to(tmp_path / "other.log")
     assert capfd.readouterr().err == ""
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_refused(
+    files: Files, tmp_path: Path
+) -> None:
+    """Or states of the old weights would be saved under the name of the new ones."""
+    path, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    path.write_bytes(files.target.read_bytes())
+    other.write_bytes(files.draft.read_bytes())
+
+    def replaced(fraction: float) -> None:
+        if fraction >= 0.9 and other.exists():
+            other.replace(path)
+
+    with pytest.raises(ModelFileError, match="changed while it was loaded"):
+        Model(path, on_progress=replaced)
+    Model(path).close()
+
+
+def test_a_draft_is_named_by_its_file_as_it_was_loaded(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "draft.gguf"
+    path.write_bytes(files.draft.read_bytes())
+    with contexts.opened(Model(path), n_ctx=64) as context:
+        path.unlink()
+        assert LlamaDraftModel(context, 512).identity.startswith(context.model.digest)

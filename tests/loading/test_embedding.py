@@ -154,6 +154,26 @@ def test_what_is_cut_keeps_the_tokens_that_texts_end_with(tmp_path: Path) -> Non
                 assert score == pytest.approx(embedder._model.rows([fit])[0], abs=1e-5)
 
 
+def test_what_a_query_holds_is_no_place_for_the_document(tmp_path: Path) -> None:
+    """Or a short request became a text as long as its square."""
+    template = "[CLS]{query}[SEP]{document}[SEP]{query}"
+    path = gguf_tools.write_embedder(tmp_path / "places.gguf", pooling=4, rerank=template)
+    read: list[str] = []
+    with Embedder(str(path)) as embedder:
+        model = embedder._model._model
+        tokenize = model.tokenize
+
+        def recorded(text: str, **how: bool) -> list[int]:
+            read.append(text)
+            return tokenize(text, **how)
+
+        model.tokenize = recorded  # type: ignore[method-assign]
+        embedder.rank("{document}" * 20, ["{query}" * 20, "b"], truncate=True)
+    asked = "{document}" * 20
+    assert read[0] == f"[CLS]{asked}[SEP]{'{query}' * 20}[SEP]{asked}"
+    assert max(map(len, read)) == len(read[0])
+
+
 def test_a_chat_model_is_refused_with_what_to_choose(files: Files) -> None:
     with pytest.raises(UnsupportedModelError, match=r"no embedding model.*nomic-embed-text"):
         Embedder(str(files.target))

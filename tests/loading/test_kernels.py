@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import contexts
+import gguf_tools
 import pytest
 from conftest import Files
 
@@ -250,6 +251,7 @@ def placed(path: Path, **chosen: Any) -> Context:
         "path": path,
         "remote": None,
         "adapters": Adapters(),
+        "digest": "as it was loaded",
         "vectors": ControlVectors(),
         **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")},
     }
@@ -311,7 +313,7 @@ def test_kernels_of_another_compiler_are_another_build(monkeypatch: pytest.Monke
 class Priced:
     """A drafter whose tokens cost a second each."""
 
-    path: Path
+    digest: str
     layers: int
     threads: int = 1
 
@@ -325,7 +327,7 @@ class Priced:
 def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) -> None:
     target = placed(files.target)
     on_host, on_gpu = (
-        policy.costs_file(target, {"model": Priced(files.draft, layers)}) for layers in (0, 2)
+        policy.costs_file(target, {"model": Priced("draft", layers)}) for layers in (0, 2)
     )
     assert on_host != on_gpu
 
@@ -356,3 +358,20 @@ def test_threads_are_chosen_and_watched_wherever_the_processor_computes_layers(
     with Runtime.open(measured) as runtime:
         assert (files.target in chosen) is on_host
         assert (runtime.pair.watchdog is watchdog) is on_host
+
+
+def test_kernels_are_compared_in_a_context_smaller_than_the_widest_pass(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_LEAST_BYTES", 0)
+    small = Options(model=str(files.target), draft="none", kernels="llama", context=16)
+    with Runtime.open(small) as runtime:
+        assert runtime.info.context == 16
+
+
+def test_a_draft_that_is_refused_is_freed(files: Files, tmp_path: Path) -> None:
+    mamba = gguf_tools.write_mamba(tmp_path / "mamba.gguf")
+    with Runtime.open(Options(model=str(files.target), draft=str(mamba))) as runtime:
+        assert any("recurrent state" in notice for notice in runtime.info.notices)
+        models = [part.path for part in runtime.pair.parts.loaded if isinstance(part, Model)]
+        assert models == [files.target]

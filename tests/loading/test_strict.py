@@ -136,6 +136,7 @@ def test_a_promise_is_kept_for_one_compilers_build(
     parts = cast(Parts, SimpleNamespace(fit=SimpleNamespace(target=share)))
     loading = strict.StrictLoading(parts, ModelFile(files.target), False, False)
     facts = {"buffers": ("CPU_Mapped",), "adapters": Adapters(), "vectors": ControlVectors()}
+    facts |= {"digest": "as it was loaded"}
     model = cast(Model, SimpleNamespace(**facts))
     recipe = Recipe(extra_buffers=False, tiled=True)
     before = loading._file(model, recipe)

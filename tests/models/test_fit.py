@@ -635,3 +635,13 @@ def test_who_has_one_core_waits_for_no_sample_of_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memories.psutil, "cpu_percent", lambda **_: 100.0)
     monkeypatch.setattr(memories.psutil, "cpu_count", lambda: 4)
     assert memories.free_cores(4) == 2
+
+
+def test_a_draft_that_was_left_out_stays_out_after_a_refused_allocation(
+    sized: dict[str, Sizes],
+) -> None:
+    for memory in (machine(7), machine(host=16)):
+        fit = replace(plan(sized["medium"], None, memory), left_out="no room", threads=7)
+        smaller = step_down(fit)
+        assert smaller is not None
+        assert (smaller.left_out, smaller.threads) == ("no room", 7)

@@ -10,7 +10,7 @@ from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
 from localspec.core.plan import Outcome, RequestState
 from localspec.core.values import Probed
-from localspec.policy.budgets import LOOKS, Look, ReplyBudget, SessionBudget
+from localspec.policy.budgets import LOOKS, SAVED, SHARE, Look, ReplyBudget, SessionBudget
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -222,3 +222,36 @@ def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_thi
         policy.decide_reading(RequestState(0, 500, 0, "greedy", unread=499))
         found.append(policy.decide_reading(RequestState(0, 501, 1, "greedy", unread=500)))
     assert found[0] == found[1]
+
+
+def copying(policy: Controller, tokens: int, answer: float) -> list[bool]:
+    """A reply beside a drafter that copies and proposes nothing: the rounds in which it is asked,
+    each of which it holds up so long.
+    """
+    asked = []
+    for emitted in range(tokens):
+        (plan,) = policy.plan([RequestState(0, 200 + emitted, emitted, "greedy")])
+        asked.append(any(step.source == "suffix" for step in plan.steps))
+        took = answer if asked[-1] else 0.0
+        policy.learn([Outcome(0, "suffix", 0, 0, 0, took, GPU[1] + took)], [])
+    return asked
+
+
+def test_a_drafter_that_copies_is_asked_again_after_its_answers_were_slow_for_a_while() -> None:
+    for believed in (0.5 * GPU[1], 4 * GPU[1]):
+        policy = Controller(
+            Knowledge({0: Costs(GPU, {"suffix": believed})}), ["suffix"], free=["suffix"]
+        )
+        asked = [copying(policy, 32, 0.001) for _ in range(20)]
+        assert not any(asked[0][:8])
+        assert all(all(one) for one in asked[-8:])
+        assert policy.costs.token_seconds("suffix") == pytest.approx(0.001)
+
+
+def test_answers_that_stay_slow_cost_no_more_than_replies_and_the_session_may_lose() -> None:
+    for slow in (0.5 * GPU[1], 4 * GPU[1]):
+        costs = Costs(GPU, {"suffix": slow})
+        policy = Controller(Knowledge({0: costs}), ["suffix"], free=["suffix"])
+        asked = sum(sum(copying(policy, 100, slow)) for _ in range(40))
+        assert asked >= 2
+        assert asked * slow < (SHARE + SAVED) * 4000 * GPU[1]

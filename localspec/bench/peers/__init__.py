@@ -14,15 +14,16 @@ import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from localspec.bench.speedup import answer
 from localspec.bench.workloads import Workload
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
-from localspec.core.logits import Sampling
+from localspec.core.logits import GREEDY, Sampling
 from localspec.llama.reference import Stock
 from localspec.runtime import Runtime
 
@@ -107,6 +108,20 @@ class Compared:
     prompts: int
 
 
+def require_common(sampling: Sampling) -> None:
+    """Refuse what not every program samples with as we do.
+
+    Raises:
+        UsageError: it is more than a temperature, top-k, top-p and min-p.
+    """
+    s = sampling
+    if s != Sampling(temperature=s.temperature, top_k=s.top_k, top_p=s.top_p, min_p=s.min_p):
+        raise UsageError(
+            "--against samples with -t, --top-k, --top-p and --min-p alone, since not every "
+            "program has the others; leave out the other settings of sampling"
+        )
+
+
 class Progress(Protocol):
     """Receives the current stage of the measurement."""
 
@@ -123,9 +138,12 @@ def comparisons(
     temperatures: Sequence[float],
     *,
     max_tokens: int,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[Compared]:
-    """Measure all peers, one running at a time; each row as it is done.
+    """Measure all peers, one running at a time; each row as it is done. ``sampling`` and ``seed``
+    are as in `Measuring`.
 
     Raises:
         LocalspecError: a reply failed, here or there.
@@ -135,6 +153,7 @@ def comparisons(
             progress.tell(f"starting {mode.name}")
         with mode.start(setting) as peer:
             for temperature in temperatures:
+                asked = replace(sampling, temperature=temperature)
                 for workload in workloads:
                     turns = []
                     count = len(workload.prompts)
@@ -142,9 +161,8 @@ def comparisons(
                         if progress is not None:
                             stage = f"{mode.name}: {workload.name}, temperature {temperature:g}"
                             progress.tell(stage, f"prompt {i + 1} of {count}")
-                        sampling = Sampling(temperature=temperature)
                         prompt = workload.prompts[i]
-                        turns.append(_turn(runtime, peer, prompt, sampling, i, max_tokens))
+                        turns.append(_turn(runtime, peer, prompt, asked, seed + i, max_tokens))
                     yield _compared(mode.name, workload.name, temperature, turns)
 
 

@@ -23,6 +23,7 @@ from localspec.llama.heads.hidden_states import (
 from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.heads.shared_kv import Assistant
 from localspec.llama.heads.tensors import mapped
+from localspec.llama.load_file import digest, require_unchanged
 from localspec.llama.model import Model
 from localspec.llama.timing import TimedBlocks, TimedContext, TimedMedusa
 from localspec.loading.drafters.opening import Opened, Opening
@@ -99,7 +100,9 @@ def open_medusa(opening: Opening) -> Opened:
         ModelFileError, OutOfMemoryError
     """
     file, target = opening.head_file, opening.target
+    read = digest(file.path)
     loaded = opening.parts.medusa(file, opening.target_file, target)
+    require_unchanged(file.path, read)
     placed = opening.parts.fit.draft
     tap = FinalStates(opening.target_header.n_embd)
     stored = StoredStates(tap)
@@ -107,7 +110,7 @@ def open_medusa(opening: Opening) -> Opened:
     timed = TimedMedusa(
         loaded,
         width=tap.width,
-        path=file.path,
+        digest=read,
         layers=0 if placed is None else placed.gpu_layers,
         threads=opening.parts.medusa_threads(target),
     )

@@ -84,7 +84,15 @@ def _loaded(
         if options.draft is not None or options.require_draft:
             raise
         return Refused(str(error))
-    return _compared(draft, target, fit.context)
+    return _kept(draft, target, parts)
+
+
+def _kept(draft: Model, target: Model, parts: Parts) -> DraftFile | Refused:
+    """The draft model, which is freed where it cannot serve the target."""
+    found = _compared(draft, target, parts.fit.context)
+    if isinstance(found, Refused):
+        parts.unload(draft)
+    return found
 
 
 def _compared(draft: Model, target: Model, context: int) -> DraftFile | Refused:

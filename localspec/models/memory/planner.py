@@ -286,7 +286,7 @@ def step_down(fit: Fit) -> Fit | None:
         gpus = tuple(
             replace(gpu, cap=int(n * _STEP)) for gpu, n in zip(fit.memory.gpus, used, strict=True)
         )
-        return plan(target, draft, replace(fit.memory, gpus=gpus), asked)
+        return _as_before(fit, plan(target, draft, replace(fit.memory, gpus=gpus), asked))
     if asked.context is None and fit.context // 2 >= _SMALLEST_CONTEXT:
         asked = replace(asked, context=fit.context // 2)
     elif asked.kv_type is None and fit.target.kv_type == "f16" and target.takes("q8_0"):
@@ -294,4 +294,12 @@ def step_down(fit: Fit) -> Fit | None:
     else:
         return None
     smaller = plan(target, draft, fit.memory, asked)
-    return _noted(smaller, f"context {smaller.context}, KV cache {smaller.target.kv_type}")
+    note = f"context {smaller.context}, KV cache {smaller.target.kv_type}"
+    return _noted(_as_before(fit, smaller), note)
+
+
+def _as_before(fit: Fit, smaller: Fit) -> Fit:
+    """A smaller plan with what does not depend on its size. A draft that was left out stays out:
+    none was planned for.
+    """
+    return replace(smaller, threads=fit.threads, left_out=smaller.left_out or fit.left_out)
