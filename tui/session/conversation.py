@@ -106,6 +106,14 @@ class ChatTurn:
         self.runs.add(token)
         self.tokens.append(token)
 
+    def become(self, saved: ChatTurn) -> None:
+        """Take the reply as another window has gone on with it."""
+        self.text, self.runs, self.tokens = saved.text, saved.runs, saved.tokens
+        self.end, self.stats, self.seed = saved.end, saved.stats, saved.seed
+        self.recipe, self.saved_how = None, saved.saved_how
+        self.model, self.draft = saved.model, saved.draft
+        self.calls, self.calls_at = saved.calls, saved.calls_at
+
     @property
     def said(self) -> str:
         """The text without the calls of tools."""
@@ -255,9 +263,15 @@ class Conversation:
         return identity in self._all
 
     def take_in(self, turns: Iterable[ChatTurn]) -> None:
-        """Add turns that another window has saved, parents first; the same branch is shown."""
+        """Add turns that another window has saved, parents first, or what has become of them; the
+        same branch is shown.
+        """
         for turn in turns:
-            self._put(turn)
+            if self.has(turn.id):
+                self._all[turn.id].become(turn)
+            else:
+                self._put(turn)
+        self._compare_models()
 
     # -- branches ------------------------------------------------------------------------------
 
