@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 
 from localspec.config import presets
 from localspec.core.errors import LocalspecError, UsageError
