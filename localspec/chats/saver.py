@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -75,6 +75,13 @@ class Saver:
                 kept.info = chat.info
             kept.saved |= {m.id: m for m in chat.messages}
             kept.removed = False
+
+    def know_messages(self, chat: str, messages: Iterable[ChatMessage]) -> None:
+        """Messages of a chat that is known were read from the file."""
+        with self._ready:
+            if kept := self._chats.get(chat):
+                kept.saved |= {m.id: m for m in messages}
+                kept.removed = False
 
     def forget(self, chat: str) -> None:
         """A chat was removed here. What the user gave it in that moment is saved, for `restore`."""

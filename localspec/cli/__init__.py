@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from localspec import __version__
+from localspec.cli import streams
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
 from localspec.core.errors import LocalspecError
@@ -100,6 +101,7 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
     _open_closed_streams()
+    streams.wait()
     watch()
     garbage.collect_rarely()
     sys.exit(exit_code(call(argv, program=True)))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli import interrupt
+from localspec.cli.streams import WaitingFile
 from localspec.core.processes import activity
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _divert(native: int) -> None:
     """Redirect stderr of native code to the parent; our own messages keep their stderr."""
     ours = os.dup(2)
     encoding, errors = sys.stderr.encoding, sys.stderr.errors
-    raw = io.FileIO(ours, "w")
+    raw = WaitingFile(ours, "w")
     sys.stderr = io.TextIOWrapper(
         io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=True
     )

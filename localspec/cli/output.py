@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -44,16 +44,7 @@ def in_terminal() -> bool:
 
 def stdin() -> BinaryIO:
     """The bytes of stdin, all of them."""
-    return _waiting(sys.stdin)
-
-
-def _waiting(stream: TextIO) -> BinaryIO:
-    """The bytes of a stream. Another program may have left it such that it does not wait: reading
-    would end before what is not written yet, and writing fail where the reader is slow.
-    """
-    with contextlib.suppress(OSError):  # it is no file
-        os.set_blocking(stream.fileno(), True)
-    return stream.buffer
+    return sys.stdin.buffer
 
 
 def read_stdin() -> str:
@@ -158,9 +149,8 @@ def write(text: str) -> None:
         activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
-        out = _waiting(sys.stdout)
-        out.write(text.encode(encoding, "replace"))
-        out.flush()
+        sys.stdout.buffer.write(text.encode(encoding, "replace"))
+        sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
 
@@ -239,7 +229,8 @@ def draw_over(lines: Sequence[str], height: int) -> None:
 
 def confirm(question: str, *, default: bool = False) -> bool:
     """Ask on stderr; yes or no."""
-    stdin()  # which waits for the answer
+    with contextlib.suppress(OSError):  # the C library asks at a terminal, past `cli.streams`
+        os.set_blocking(sys.stdin.fileno(), True)
     return click.confirm(safe_line(question), default=default, err=True)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localspec.cli.interrupt import NUDGE, PASSED_AS
+from localspec.cli.streams import WaitingFile
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.files.private import opener
@@ -167,6 +168,6 @@ def _end_by(number: int) -> None:
 
 def _print(descriptor: int, data: bytes) -> None:
     """Write all of it, unless the reader is gone."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), WaitingFile(descriptor, "w", closefd=False) as file:
         while data:
-            data = data[os.write(descriptor, data) :]
+            data = data[file.write(data) :]

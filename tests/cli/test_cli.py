@@ -565,3 +565,33 @@ def test_localspec_alone_ends_with_where_to_begin(capfd: pytest.CaptureFixture[s
     end = " ".join(capfd.readouterr().err.split()[-30:])
     assert "Where to begin: localspec demo" in end
     assert "localspec chat" in end
+
+
+@pytest.mark.parametrize(
+    "name", ["\udcff/x", "n" * 300, f"{'n' * 300}/x", "~nobody-of-this-name/x", "//", "n/" * 5000]
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show"],
+        ["run", "Why?", "--lora"],
+        ["run", "Why?", "--schema"],
+        ["run", "Why?", "--image"],
+        ["run", "Why?", "--draft"],
+        ["run", "--prompt-file"],
+        ["verify", "--prompts"],
+        ["make-draft"],
+        ["chats", "import"],
+        ["chats", "export", "--all", "--output"],
+        ["serve", "--api-key-file"],
+    ],
+)
+def test_a_text_that_names_no_file_is_an_error_and_no_defect(
+    words: list[str],
+    name: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert cli.call([*words, name]) != 0
+    assert "bug in localspec" not in one_line(capfd.readouterr().err)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import select
 import subprocess
 import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import until
 
 from localspec.chats.calls import SavedCall
 from localspec.chats.journal import Journal
@@ -22,6 +24,7 @@ from localspec.cli import chat, run
 from localspec.cli.line_commands import Silent
 from localspec.cli.output import json_line, read_stdin, stdin_line, write
 from localspec.cli.run_report import calls_report
+from localspec.cli.streams import waiting
 from localspec.core.emitted import Origin
 from localspec.core.events import (
     Finished,
@@ -138,44 +141,92 @@ def read_line() -> str:
     return stdin_line().decode()
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set as soon as a stream is waited for."""
+    waits, wait = threading.Event(), select.select
+
+    def noted(*streams: Any) -> Any:
+        waits.set()
+        return wait(*streams)
+
+    monkeypatch.setattr(select, "select", noted)
+    return waits
+
+
 @pytest.mark.parametrize("reads", [read_stdin, read_line])
 def test_reading_waits_for_all_of_a_stdin_that_does_not_wait_itself(
-    monkeypatch: pytest.MonkeyPatch, reads: Callable[[], str]
+    monkeypatch: pytest.MonkeyPatch, waits: threading.Event, reads: Callable[[], str]
 ) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
 
     def write_later() -> None:
         os.write(writer, b"first half, ")
-        until(lambda: os.get_blocking(reader))
+        waits.wait()
         os.write(writer, b"second half\n")
         os.close(writer)
 
     thread = threading.Thread(target=write_later)
     with os.fdopen(reader, encoding="utf-8") as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdin", waiting(stdin))
         thread.start()
         assert reads() == "first half, second half\n"
+        assert not os.get_blocking(reader)  # as the other program wants it
         thread.join()
 
 
 def test_writing_waits_for_a_slow_reader_of_a_stdout_that_does_not_wait_itself(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, waits: threading.Event
 ) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     read: list[bytes] = []
 
     def read_later() -> None:
-        until(lambda: os.get_blocking(writer))
+        waits.wait()
         while part := os.read(reader, 1 << 16):
             read.append(part)
         os.close(reader)
 
     thread = threading.Thread(target=read_later)
     with os.fdopen(writer, "w", encoding="utf-8") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stdout", waiting(stdout))
         thread.start()
         write("x" * (1 << 20))
+        assert not os.get_blocking(writer)
     thread.join()
     assert len(b"".join(read)) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["chats", "show", "nope"], "no chat 'nope'"), (["chat", "--plain", "-m", "demo"], "/quit")],
+)
+def test_a_command_waits_for_the_slow_reader_of_a_stderr_that_does_not_wait_itself(
+    words: list[str], said: str
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += os.write(writer, b"x" * 512)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localspec", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+    )
+    ended = threading.Thread(target=process.communicate, args=(b"/help\n",))
+    ended.start()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)  # long enough for it to find the stream full; else less is tried
+    assert not os.get_blocking(writer)
+    os.close(writer)
+    read = b""
+    while part := os.read(reader, 1 << 16):
+        read += part
+    os.close(reader)
+    ended.join()
+    assert said in read[filled:].decode()

@@ -240,8 +240,9 @@ async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
         question = c.session.chat.conversation.turns[0]
         again = ChatTurn("assistant", turn.text, end=turn.end, id=turn.id, parent=question.id)
         restore(again, details(turn))
-        Conversation().load([question, again], again.id)
-        assert again.recipe == turn.recipe
+        resumed = Conversation()
+        resumed.load([question, again], again.id)
+        assert resumed.recipe_of(again) == turn.recipe
 
 
 async def test_a_stopped_reply_goes_on_where_it_stopped(chat):

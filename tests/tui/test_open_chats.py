@@ -16,6 +16,7 @@ from localspec.chats.store import ChatStore
 from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
 from localspec.core.processes import children
+from tui.session.conversation import Conversation
 from tui.session.open_chats import Presence
 from tui.session.recorder import ChatArchive, ChatRecorder
 
@@ -519,6 +520,70 @@ async def test_a_search_shows_a_message_that_another_window_has_written(two_wind
     await here.pilot.press("enter")
     await here.until(lambda: here.session.chat.conversation.last.text == "Two.")
     await here.sees("from the second window")
+
+
+@pytest.fixture
+async def growing(two_windows):
+    """A chat in which another window is being answered, and what ends that reply."""
+    here, path = two_windows
+    saver, conversation = Saver(path, interval=0.02), Conversation()
+    there = ChatRecorder(saver, "demo")
+    there.resume(await there.archive.open(here.session.chat.recorder.info.id), conversation)
+    question, reply = conversation.say("what of owls?"), conversation.answer()
+    end = there.begin_reply(conversation, question, reply)
+    reply.text = "Half"
+    end()
+
+    async def ends():
+        reply.text, reply.end = "Half and the useful whole.", "stop"
+        end()
+        await there.archive.chats()
+
+    await there.archive.chats()
+    yield here, reply.id, ends
+    assert not saver.close()
+
+
+async def test_resuming_takes_in_what_a_reply_of_another_window_has_grown_to(growing, tmp_path):
+    here, reply, ends = growing
+    chat = here.session.chat
+    await here.type(f"/resume {chat.recorder.info.id}")
+    await here.until(lambda: chat.conversation.has(reply))
+    await here.pilot.press("alt+down", "alt+up")
+    here.session.show_message(reply)
+    await here.sees("Half")
+    await ends()
+    await here.type(f"/export {tmp_path / 'whole.md'}")
+    await here.sees("written to")
+    assert "useful whole" in (tmp_path / "whole.md").read_text()
+    await here.type(f"/resume {chat.recorder.info.id}")
+    await here.sees("Half and the useful whole.")
+    assert "1 message of another window added" in here.stats
+    turn = next(turn for turn in chat.conversation.turns if turn.id == reply)
+    assert (turn.end, turn.caption) == ("stop", "")
+
+
+async def test_a_search_shows_what_a_reply_of_another_window_has_grown_to(growing):
+    here, reply, ends = growing
+    await here.type(f"/resume {here.session.chat.recorder.info.id}")
+    await here.until(lambda: here.session.chat.conversation.has(reply))
+    await ends()
+    await here.type("/chats useful")
+    await here.until(lambda: here.app.screen.query("#list") and here.app.screen._hits)
+    await here.pilot.press("enter")
+    await here.sees("Half and the useful whole.")
+
+
+async def test_resuming_an_open_chat_keeps_the_model_chosen_since(two_windows):
+    here, path = two_windows
+    recorder = here.session.chat.recorder
+    recorder.use_model("another", None)
+    await here.type(f"/resume {recorder.info.id}")
+    await here.until(lambda: "2 messages of another window added" in here.stats)
+    recorder.ask(here.session.chat.conversation, here.session.chat.conversation.say("next"))
+    await recorder.archive.chats()
+    with ChatStore(path) as store:
+        assert store.load(recorder.info.id).info.model == "another"
 
 
 async def test_a_found_message_that_cannot_be_shown_now_is_a_hint(chat):

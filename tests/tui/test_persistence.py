@@ -21,7 +21,8 @@ from localspec.chats.values import model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
 from tui.screens.chats import Preview
-from tui.session.recorder import ChatArchive, ChatRecorder
+from tui.session.conversation import Conversation
+from tui.session.recorder import ChatArchive, ChatRecorder, SavedChat
 from tui.session.session_engine import Phase
 from tui.widgets.chat_log import KEEP, SLACK
 
@@ -688,13 +689,36 @@ async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(
     ) as c:
         await c.sees("One two")
         assert [t.tokens for t in c.replies] == tokens
-        assert [t.recipe for t in c.replies] == made
+        conversation = c.session.chat.conversation
+        assert [conversation.recipe_of(t) for t in c.replies] == made
         await c.pilot.press("alt+left")
         await c.sees("token 1/1")
         await c.until(lambda: c.engine.examined == [made[1].reply.tokens])
         await c.pilot.press("f3")
         await c.sees("identical: all 1 tokens are the same")
         assert c.engine.asked[0] == made[1].messages
+
+
+async def test_a_saved_reply_is_made_again_from_what_is_before_it_only_when_that_is_asked_for(
+    chat, path, recorder
+):
+    async with chat(Script("One."), Script("Two."), Script("Three."), recorder=recorder) as c:
+        await c.ask("First")
+        await c.ask("Second")
+        await c.type("/again")
+        await c.until(lambda: c.replies[-1].text == "Three." and c.replies[-1].end)
+        await c.ready()
+        made = {t.id: t.recipe for t in c.session.chat.conversation.all_turns}
+    with ChatStore(path) as store:
+        saved = SavedChat.of(store.load(store.last().id))
+    conversation, saver = Conversation(), Saver(path)
+    resumed = ChatRecorder(saver, "demo")
+    resumed.resume(saved, conversation)
+    assert {turn.recipe for turn in conversation.all_turns} == {None}
+    assert {t.id: conversation.recipe_of(t) for t in conversation.all_turns} == made
+    known = [m.details for m in resumed.in_memory(conversation).messages]
+    assert known == [m.details for m in saved.chat.messages]
+    assert not saver.close()
 
 
 async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them(
@@ -724,7 +748,7 @@ async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, r
         async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=chat_then) as c:
             await c.sees("One two.")
             assert c.replies[0].tokens == []
-            assert c.replies[0].recipe is None
+            assert c.session.chat.conversation.recipe_of(c.replies[0]) is None
 
 
 async def test_messages_that_wait_at_the_end_are_there_when_the_chat_is_resumed(chat, path):

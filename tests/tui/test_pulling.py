@@ -93,6 +93,19 @@ async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
 
 
 @pytest.mark.slow
+async def test_a_draft_for_what_is_being_pulled_without_one_waits_in_line(chat, hub, pair):
+    hub.most = HALF
+    async with chat() as c:
+        await c.type(f"/pull {TARGET}")
+        pulls = c.app.screen.actions.pulls
+        await c.until(lambda: pulls.running)
+        await c.type(f"/pull {TARGET} {DRAFT}")
+        await c.until(lambda: "is downloaded next" in c.stats)
+        await c.type(f"/pull {TARGET} {DRAFT}")
+        await c.until(lambda: "is being downloaded already" in c.stats)
+        await pulls.close()
+
+
 async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
     hub.most = HALF
     async with chat() as c:

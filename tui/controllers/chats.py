@@ -176,9 +176,8 @@ class ChatLibrary:
         async def opened(chosen: Opened | None) -> None:
             if chosen is None:
                 return
-            here = self._session.chat
-            known = chosen.message is None or here.conversation.has(chosen.message)
-            if chosen.id != here.recorder.info.id or not known:
+            # Another window may have gone on with a message of the search, also in this chat.
+            if chosen.message is not None or chosen.id != self._session.chat.recorder.info.id:
                 await self._switcher.resume(chosen.id)
             if chosen.message is not None:
                 await self._finder.show_message(chosen.message, chosen.words)

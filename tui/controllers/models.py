@@ -50,6 +50,8 @@ class PullController:
         self.process: PullProcess | None = None
         """Made for the first pull."""
         self._queue: deque[PullRequest] = deque()
+        self._now: PullRequest | None = None
+        """The one that runs."""
         self._worker: Worker[None] | None = None
 
     @property
@@ -66,7 +68,8 @@ class PullController:
             self.process.on_change = self._show
         name, _, draft = names.partition(" ")
         request = PullRequest(name, draft.strip() or None, force)
-        if name == self.process.name or request in self._queue:
+        asked = [one for one in (self._now, *self._queue) if one is not None]
+        if any((one.name, one.draft) == (name, request.draft) for one in asked):
             self._feedback.hint(f"{name} is being downloaded already; Esc stops it")
             return
         self._queue.append(request)
@@ -79,8 +82,11 @@ class PullController:
     async def _pull_all(self, process: PullProcess) -> None:
         """Pull one after the other: two at once would share the bandwidth."""
         while self._queue:
-            request = self._queue.popleft()
-            outcome = await process.run(request.name, request.draft, force=request.force)
+            request = self._now = self._queue.popleft()
+            try:
+                outcome = await process.run(request.name, request.draft, force=request.force)
+            finally:
+                self._now = None
             await self._feedback.note(*outcome.lines, error=outcome.error)
 
     def stop(self) -> None:

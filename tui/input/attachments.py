@@ -288,7 +288,7 @@ def is_picture(path: Path) -> bool:
     read.
 
     Raises:
-        OSError, ValueError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is no regular file.
     """
     with checked.opened(path) as file:
         begins = file.read(16)
@@ -358,8 +358,8 @@ def picture_named(path: str) -> str:
     try:
         if is_picture(paths.expand(path)):
             return named(path)
-    except (OSError, ValueError) as error:
-        raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+    except OSError as error:
+        raise AttachError(f"cannot read {path}: {error.strerror}") from None
     raise AttachError(
         f"{path} is no picture (PNG, JPEG, WEBP, GIF or BMP) and no sound (WAV, MP3 or FLAC)"
     )

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 
 from localspec.config import presets
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from tui.input import setting_fields
 from tui.session import commands
 from tui.terminal import theme
@@ -133,14 +132,16 @@ def _files(typed: str, length: int) -> list[Completion]:
     folder, name = os.path.split(typed)
     before = typed.removesuffix(name)
     try:
-        with os.scandir(paths.expand(folder) if folder else Path()) as entries:
+        place = paths.expand(folder)
+        checked.require_possible(place)
+        with os.scandir(place) as entries:
             meant = (
                 entry
                 for entry in islice(entries, _ENTRIES_READ)
                 if entry.name.startswith(name) and (name or not entry.name.startswith("."))
             )
             found = [(entry.name, entry.is_dir()) for entry in islice(meant, _MOST)]
-    except OSError:  # no such folder, or not readable
+    except OSError:  # no such folder, or not readable, or none that there can be
         return []
     return [
         Completion(_named(before + entry, is_folder=is_folder), length)

@@ -214,23 +214,24 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
         offer = self.highlighted
         if offer is None or not offer.installed or offer.name == model_list.NONE:
             return
-        if self._key(offer) not in self._facts:
-            self._facts[self._key(offer)] = await in_thread(lambda _: self._ask(offer))
+        key, drafts = self._key(offer), self._drafts  # Tab may change the list meanwhile
+        if key not in self._facts:
+            self._facts[key] = await in_thread(lambda _: self._ask(offer, drafts=drafts))
         self._tell()
 
     def _key(self, offer: Offer) -> str:
         return f"{'draft' if self._drafts else 'target'} {offer.name}"
 
-    def _ask(self, offer: Offer) -> Mapping[str, Any] | str:
+    def _ask(self, offer: Offer, *, drafts: bool) -> Mapping[str, Any] | str:
         words = [offer.name]
-        if self._drafts:
+        if drafts:
             model = self._options.model if self._options is not None else "demo"
             words = [model] if offer.name == model_list.OWN else [model, "--draft", offer.name]
         try:
             found: dict[str, Any] = children.ask("localspec", "show", "--json", "--offline", *words)
         except LocalspecError as error:
             return str(error)
-        problem = None if self._drafts else model_list.why_not_alone(found)
+        problem = None if drafts else model_list.why_not_alone(found)
         return found if problem is None else problem
 
     def _tell(self) -> None:
@@ -292,10 +293,13 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
         if not offer.installed:
             self.dismiss(Pull(offer.name, force=self._fit(offer) == TOO_BIG))
             return
+        key, drafts = self._key(offer), self._drafts
         await self._inspect()
-        if isinstance(self._facts.get(self._key(offer)), str) or self.highlighted is not offer:
+        if self.highlighted is not offer or self._drafts is not drafts:
+            return  # the user has gone on
+        if isinstance(self._facts.get(key), str):
             return  # it is no model; the error is shown below the list
-        if self._drafts:
+        if drafts:
             self.dismiss(UseDraft(None if offer.name == model_list.OWN else offer.name))
         else:
             self.dismiss(Use(offer.name))

@@ -84,6 +84,7 @@ class ChatTurn:
     tokens: list[Token] = field(default_factory=list)
     """Tokens of a reply, where they are known."""
     recipe: ReplyRecipe | None = None
+    """Of a reply of this session; `Conversation.recipe_of` knows those of earlier ones too."""
     saved_how: How | None = None
     """How a reply of an earlier session was made."""
     model: str | None = None
@@ -104,6 +105,14 @@ class ChatTurn:
         self.text += token.text
         self.runs.add(token)
         self.tokens.append(token)
+
+    def become(self, saved: ChatTurn) -> None:
+        """Take the reply as another window has gone on with it."""
+        self.text, self.runs, self.tokens = saved.text, saved.runs, saved.tokens
+        self.end, self.stats, self.seed = saved.end, saved.stats, saved.seed
+        self.recipe, self.saved_how = None, saved.saved_how
+        self.model, self.draft = saved.model, saved.draft
+        self.calls, self.calls_at = saved.calls, saved.calls_at
 
     @property
     def said(self) -> str:
@@ -254,9 +263,15 @@ class Conversation:
         return identity in self._all
 
     def take_in(self, turns: Iterable[ChatTurn]) -> None:
-        """Add turns that another window has saved, parents first; the same branch is shown."""
+        """Add turns that another window has saved, parents first, or what has become of them; the
+        same branch is shown.
+        """
         for turn in turns:
-            self._put(turn)
+            if self.has(turn.id):
+                self._all[turn.id].become(turn)
+            else:
+                self._put(turn)
+        self._compare_models()
 
     # -- branches ------------------------------------------------------------------------------
 
@@ -303,10 +318,15 @@ class Conversation:
     def _show(self, leaf: int | None) -> None:
         self._place = None
         self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]
-        for place, turn in enumerate(self.turns):
-            if turn.saved_how is not None and turn.recipe is None:
-                turn.recipe = _recipe(turn, turn.saved_how, self.turns[:place])
         self._compare_models()
+
+    def recipe_of(self, turn: ChatTurn) -> ReplyRecipe | None:
+        """How a reply is made again; None where that is not known. That of a saved one is made here
+        when it is asked for: a recipe has all messages before its reply.
+        """
+        if turn.recipe is None and turn.saved_how is not None and self.has(turn.id):
+            return _recipe(turn, turn.saved_how, self.branch_to(turn)[:-1])
+        return turn.recipe
 
     def forget_recipes(self) -> None:
         """Another model answers: earlier replies cannot be repeated any more."""

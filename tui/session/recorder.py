@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.chats import calls
+from localspec.chats.calls import SavedCall
 from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
@@ -114,9 +116,35 @@ class ChatArchive:
         return await asyncio.wrap_future(self._saver.call(function))
 
 
+def _is_news(theirs: ChatTurn, ours: ChatTurn | None) -> bool:
+    """Whether a turn as it is saved says more than the one here. Without an end, that one grows."""
+    if ours is None:
+        return True
+    if ours.role == "user" or ours.end is None or not theirs.text.startswith(ours.text):
+        return False
+    return _progress(theirs, theirs.calls) > _progress(ours, ours.calls)
+
+
+def _progress(reply: ChatTurn | ChatMessage, called: Iterable[SavedCall]) -> tuple[int, bool, int]:
+    """How far a reply has come; one that broke off may be growing still, in another window."""
+    results = sum(call.result is not None for call in called)
+    return len(reply.text), reply.end not in (None, "failed"), results
+
+
+def _longer(saved: ChatMessage, shown: ChatMessage | None) -> bool:
+    """Whether a message has grown in another window since it was read here."""
+    if shown is None or shown.role == "user" or not saved.text.startswith(shown.text):
+        return shown is None
+    now, then = (_progress(m, calls.saved(m.details)[0]) for m in (saved, shown))
+    return now > then
+
+
 def _together(saved: Chat, shown: Chat) -> Chat:
-    """The messages of both, those shown where they differ; title and dates as saved."""
-    messages = {m.id: m for m in (*saved.messages, *shown.messages)}
+    """The messages of both, those shown where they differ, unless another window has gone on with
+    a reply; title and dates as saved.
+    """
+    messages = {m.id: m for m in shown.messages}
+    messages |= {m.id: m for m in saved.messages if _longer(m, messages.get(m.id))}
     info = dataclasses.replace(saved.info, system=shown.info.system, leaf=shown.info.leaf)
     return Chat(info, tuple(messages[key] for key in sorted(messages)))
 
@@ -199,11 +227,15 @@ class ChatRecorder:
             conversation.forget_recipes()
 
     def take_in(self, saved: SavedChat, conversation: Conversation) -> int:
-        """Add what another window has saved in this chat; how many messages."""
-        new = [turn for turn in saved.turns if not conversation.has(turn.id)]
+        """Add what another window has saved in this chat, and has made of replies that are here;
+        how many messages.
+        """
+        ours = {turn.id: turn for turn in conversation.all_turns}
+        new = [turn for turn in saved.turns if _is_news(turn, ours.get(turn.id))]
         if self._saver is not None:
-            theirs = tuple(m for m in saved.chat.messages if not conversation.has(m.id))
-            self._saver.know(Chat(self.info, theirs))
+            taken = {turn.id for turn in new}
+            theirs = [m for m in saved.chat.messages if m.id in taken]
+            self._saver.know_messages(self.info.id, theirs)
         if self._model not in (None, saved.chat.info.model):  # as in `resume`
             for turn in new:
                 turn.saved_how = None

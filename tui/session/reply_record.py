@@ -44,9 +44,11 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
         return saved or None
     if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
         saved["tokens"] = codec.encode(_tokens(tokens))
-    recipe = turn.recipe
-    if recipe is not None and recipe.tools is None:  # the tools may be others in a later session
-        saved["how"] = codec.encode(recipe.how)
+    recipe, how = turn.recipe, turn.saved_how
+    if recipe is not None:  # the tools may be others in a later session
+        how = recipe.how if recipe.tools is None else None
+    if how is not None:
+        saved["how"] = codec.encode(how)
     return saved
 
 

@@ -67,12 +67,15 @@ class RunningReply:
     _begun: str = field(init=False)
     """The text that it continues."""
     _recipe: ReplyRecipe | None = field(init=False)
-    """That of the text that it continues."""
+    """That of the text that it continues, where it was made in this session."""
+    _saved_how: How | None = field(init=False)
+    """How that text was made in an earlier one."""
 
     def __post_init__(self) -> None:
         chat, turn = self.chat, self.turn
         self._begun = turn.text
         self._recipe, turn.recipe = turn.recipe, None
+        self._saved_how, turn.saved_how = turn.saved_how, None
         self.save = chat.recorder.begin_reply(chat.conversation, self.question, turn)
         if turn is not chat.conversation.last:  # the branch that is shown stays the saved one
             chat.recorder.save_view(chat.conversation)
@@ -113,6 +116,7 @@ class RunningReply:
             turn.end = "failed"
             if self.pending.unfinished is not None and turn.text == self._begun:
                 turn.end, turn.recipe = self.pending.ended, self._recipe
+                turn.saved_how = self._saved_how
             if self.engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 taken_out = isinstance(error, ContextError) and self._take_out()
                 self.tell(self.chat, ReplyFailed(error))

@@ -258,12 +258,14 @@ class Session:
         Raises:
             UsageError: the engine always drafts.
         """
-        reply = self.chat.conversation.last_reply
-        if reply is None or reply.recipe is None or self.engine.phase is not Phase.READY:
+        conversation = self.chat.conversation
+        reply = conversation.last_reply
+        recipe = None if reply is None else conversation.recipe_of(reply)
+        if reply is None or recipe is None or self.engine.phase is not Phase.READY:
             return None
         if why := self.engine.client.why_not_plain:
             raise UsageError(why)
-        self.replies.comparing = comparison = ReplyComparison(reply, reply.recipe)
+        self.replies.comparing = comparison = ReplyComparison(reply, recipe)
         self._activity()
         return comparison
 
@@ -273,7 +275,7 @@ class Session:
         Raises:
             LocalspecError: the engine failed.
         """
-        recipe = turn.recipe
+        recipe = self.chat.conversation.recipe_of(turn)
         if recipe is None or index < recipe.how.start or self.engine.phase is not Phase.READY:
             return None
         tokens = recipe.reply.tokens[: index - recipe.how.start + 1]

@@ -54,8 +54,8 @@ def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
 
     Raises:
         OSError: it cannot be read, or is no regular file: a pipe would wait for its other end.
-        ValueError: no file can have this name.
     """
+    require_possible(path)
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
     try:
@@ -71,7 +71,7 @@ def content(path: Path, most: int, *, links: bool = True) -> bytes:
     """The first ``most`` bytes of a file.
 
     Raises:
-        OSError, ValueError: see `opened`.
+        OSError: see `opened`.
     """
     with opened(path, links=links) as file:
         return read(file, most)
@@ -88,6 +88,26 @@ def read(file: BinaryIO, most: int) -> bytes:
         found += part
         left -= len(part)
     return bytes(found)
+
+
+def possible(name: str | Path) -> bool:
+    """Whether a file can have a name, and a process a text as its argument. A NUL, and half a
+    character, make the functions of the system raise what is no OSError.
+    """
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
+def require_possible(path: Path) -> None:
+    """Refuse a name that no file can have.
+
+    Raises:
+        OSError: it is one.
+    """
+    if not possible(path):
+        raise OSError(errno.EINVAL, "no file can have this name", str(path))
 
 
 def require_regular(descriptor: int, name: str) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from localspec.core.files import checked
+
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = 0o600, sync: bool = True) -> Iterator[BinaryIO]:
@@ -72,6 +74,7 @@ def replace_shared(path: Path, text: str) -> None:
 
 def _part(path: Path) -> tuple[int, Path]:
     """A new file next to ``path``: its descriptor and its place."""
+    checked.require_possible(path)
     import tempfile  # here: it is slow to import, and most commands write no file
 
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
@@ -85,6 +88,7 @@ def create(path: Path, data: bytes) -> None:
         FileExistsError: there is one; it stays as it is.
         OSError: it cannot be written; nothing is left.
     """
+    checked.require_possible(path)
     if path.is_symlink() or path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     handle, part = _part(path)

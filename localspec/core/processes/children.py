@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core import errors
-from localspec.core.errors import EngineError, LocalspecError
+from localspec.core.errors import EngineError, LocalspecError, UsageError
+from localspec.core.files import checked
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
@@ -33,7 +34,13 @@ def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """The command that runs one of our modules with this Python, and its environment.
 
     -P and an explicit path: a folder called localspec in the working directory is not ours.
+
+    Raises:
+        UsageError: no process can be given one of the arguments.
     """
+    for argument in arguments:
+        if not checked.possible(argument):
+            raise UsageError(f"{argument[:80]!r} is no name that there can be")
     return [sys.executable, "-P", "-m", module, *arguments], environment()
 
 

@@ -11,7 +11,7 @@ def portable(name: str | None) -> str | None:
     if not name:
         return None
     path = paths.expand(name)
-    if not path.exists():
+    if not (paths.is_file(path) or paths.is_dir(path)):
         return name
     # Every start of the chat comes here, and hardly ever needs the catalogue.
     from localspec.models.catalog.reference import LocalRef, reference
