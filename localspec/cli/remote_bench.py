@@ -47,7 +47,13 @@ def bench(
         servers.connected(lambda: ctrl_c.pressed, sampling) as (engine, plain),
         Unfinished() as unfinished,
     ):
-        ctrl_c.on_first = engine.interrupt
+
+        def end() -> None:
+            for client in (engine, plain):
+                if client is not None:
+                    client.interrupt()
+
+        ctrl_c.on_first = end
         facts = _facts(engine.info, engine.client.server, servers.plain_url)
         measuring = RemoteMeasuring(
             engine,
