@@ -247,9 +247,7 @@ def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
         ("bench", "--plain-url", signal.SIGINT, 130),
     ],
 )
-def test_a_signal_ends_a_command_that_waits_for_either_server(
-    played, command, hangs, number, code
-):
+def test_a_signal_ends_a_command_that_waits_for_either_server(played, command, hangs, number, code):
     whole = {"message": {"content": "Hi"}, "finish_reason": "stop"}
     answers = http(200, {"choices": [whole]}) if command == "verify" else WHOLE
     one = played({CHAT: [b"", HANG] if hangs == "--url" else answers})
