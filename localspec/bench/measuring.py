@@ -92,6 +92,12 @@ class RemoteMeasuring:
 
 
 def _timed(engine: BlockingClient[RemoteClient], request: ReplyRequest) -> Timed:
+    """A reply and its seconds.
+
+    Raises:
+        Interrupted: the user ended it; what there is of it is no measurement.
+        LocalspecError: it failed.
+    """
     began = time.perf_counter()
     first: float | None = None
     for event in engine.submit(request):
@@ -100,6 +106,8 @@ def _timed(engine: BlockingClient[RemoteClient], request: ReplyRequest) -> Timed
             first = now if first is None else first
             last = now
         elif isinstance(event, Finished):
+            if event.reply.finish_reason == "interrupt":
+                raise Interrupted("interrupted; what was measured is incomplete")
             stats = event.reply.stats
             ended = now if first is None else last
     return Timed((ended if first is None else first) - began, ended - began, stats)

@@ -159,8 +159,8 @@ class Acting:
             try:
                 return future.result(_LOOK_SECONDS)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # since the wait ended, or with a TimeoutError of its own
+                    return future.result()
                 if self.cancelled():
                     future.cancel()
                     raise Interrupted("stopped while a tool ran") from None

@@ -34,7 +34,7 @@ def command(*, as_json: bool) -> None:
     were busy then, and it is measured again when they are not. The pair that suits the machine best
     is the first one. Other models in the Hugging Face cache follow.
     """
-    from localspec.models.catalog.catalog import uncatalogued
+    from localspec.models.catalog.catalog import uncatalogued, unfinished
 
     pairs, more = list(catalog().values()), uncatalogued()
     speeds = Speeds.of_this_machine(pairs)
@@ -59,6 +59,11 @@ def command(*, as_json: bool) -> None:
         write("\nAlso in the cache:\n")
     for other in more:
         write_line(f"{size(other.n_bytes):>8}  {other.name}")
+    for repo, n in unfinished().items():
+        tell(
+            f"{size(n)} of {repo} is not whole: pull it again to complete it, or remove it with "
+            f"localspec rm {repo}:QUANT"
+        )
 
 
 @dataclass(frozen=True, slots=True)

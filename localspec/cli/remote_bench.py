@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from localspec.bench.workloads import Workload
     from localspec.core.events import ModelInfo
     from localspec.core.sampling_params import Sampling
+    from localspec.remote.blocking import BlockingClient
+    from localspec.remote.client import RemoteClient
     from localspec.remote.measured import RemoteMeasured
 
 _HEAD = "WORKLOAD     TEMP × PLAIN  TOK/S  FIRST TOKEN ACCEPTED TOK/ROUND"
@@ -47,7 +49,7 @@ def bench(
         servers.connected(lambda: ctrl_c.pressed, sampling) as (engine, plain),
         Unfinished() as unfinished,
     ):
-        ctrl_c.on_first = engine.interrupt
+        _hear(ctrl_c, engine, plain)
         facts = _facts(engine.info, engine.client.server, servers.plain_url)
         measuring = RemoteMeasuring(
             engine,
@@ -82,6 +84,17 @@ def bench(
     if not measuring.compares:
         tell("plain decoding is not measured: this server cannot switch; see --plain-url")
     return not any(m.error for m in measuring.results)
+
+
+def _hear(ctrl_c: CtrlC, *clients: BlockingClient[RemoteClient] | None) -> None:
+    """Have the first Ctrl-C end the replies of all clients."""
+
+    def end() -> None:
+        for client in clients:
+            if client is not None:
+                client.interrupt()
+
+    ctrl_c.on_first = end
 
 
 def _show(results: Sequence[RemoteMeasured], shown: int, working: Working, *, as_json: bool) -> int:

@@ -148,9 +148,7 @@ class TaggedCalls(CallReader):
 
     def __init__(self, prefix: str, tools: Sequence[Tool]) -> None:
         super().__init__(prefix)
-        self._schemas: dict[str, Mapping[str, Any]] = {
-            tool.name: tool.parameters.get("properties", {}) for tool in tools
-        }
+        self._schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.values for tool in tools}
         self._known: Mapping[str, Any] = {}
         self._first = True
         self._value: Mapping[str, Any] | None = None

@@ -7,10 +7,13 @@ grammar it is written by its id.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -37,6 +40,16 @@ class Tool:
     strict: bool = False
     """Whether calls must follow all of the schema; else keywords that cannot be followed are left
     out."""
+
+    @property
+    def values(self) -> Mapping[str, Mapping[str, Any]]:
+        """The schemas of arguments by name; a name that is required alone has that of any other."""
+        named = self.parameters.get("properties", {})
+        other = self.parameters.get("additionalProperties", True)
+        if other is False:
+            return named
+        alone = (key for key in self.parameters.get("required", ()) if key not in named)
+        return {**named, **dict.fromkeys(alone, other if isinstance(other, Mapping) else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +116,22 @@ def _hermes(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
 
 
 def _coder(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    """Raises:
+    UsageError: a strict tool has keywords that are not followed here.
+    """
+    for tool in tools:
+        if tool.strict and (names := _not_followed(tool)):
+            raise UsageError(
+                f"calls of {tool.name} cannot follow {', '.join(names)} in the way in which this "
+                "model calls; leave them out, or ask for no strict calls"
+            )
     rules = [_block(marker, several), f"lines[suffix={text(_END)}]: /(?s:.*)/"]
     options = []
     for i, tool in enumerate(tools):
         parts = []
         required = set(tool.parameters.get("required", ()))
         shared = {k: v for k, v in tool.parameters.items() if k in {"$defs", "definitions"}}
-        for j, (key, value) in enumerate(tool.parameters.get("properties", {}).items()):
+        for j, (key, value) in enumerate(tool.values.items()):
             written = _coder_value(value, shared, tool)
             if written.startswith("/"):
                 rules.append(f"V_{i}_{j}: {written}")
@@ -119,6 +141,38 @@ def _coder(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
         begin = text(f"<function={tool.name}>\n")
         options.append(" ".join([begin, *parts, text("</function>")]))
     return "\n".join([*rules, "tool: " + "\n  | ".join(options)])
+
+
+_TELLING = frozenset({"$comment", "$id", "$schema", "default", "deprecated", "description"})
+_TELLING |= {"examples", "readOnly", "title", "writeOnly"}
+"""Keywords that forbid nothing."""
+_OF_CALLS = frozenset({"$defs", "additionalProperties", "definitions", "properties"})
+_OF_CALLS |= {"required", "type"}
+
+
+def _not_followed(tool: Tool) -> list[str]:
+    """Keywords of a tool that have no effect where texts stand without quotes; those of other
+    values are llguidance's to refuse.
+    """
+    values = tool.values
+    found = set(tool.parameters) - _OF_CALLS
+    if not values.keys() >= set(tool.parameters.get("required", ())):
+        found.add("required")
+    for value in values.values():
+        if chosen_texts(value) is not None:
+            found |= value.keys() - {"type", "enum" if "enum" in value else "const"}
+        elif value.get("type") == "string":
+            lengths = (key for key in ("minLength", "maxLength") if _length(value, key) is not None)
+            found |= value.keys() - {"type", *lengths}
+    return sorted(found - _TELLING)
+
+
+def _length(value: Mapping[str, Any], key: str) -> int | None:
+    """A number of characters, which may be written as 1.0; None without one."""
+    found = value.get(key)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+        return None
+    return int(found) if math.isfinite(found) and found == int(found) else None
 
 
 _END = "\n</parameter>\n"
@@ -133,7 +187,7 @@ def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any], tool: Tool
         return "(" + " | ".join(text(choice) for choice in choices) + f") {text(_END)}"
     if value.get("type") != "string":
         return f"{schema({**value, **shared}, tool)} {text(_END)}"
-    least, most = value.get("minLength", 0), value.get("maxLength")
+    least, most = _length(value, "minLength") or 0, _length(value, "maxLength")
     if not least and most is None:
         return "lines"
     inside = f"(?s:.{{{least},{'' if most is None else most}}})"

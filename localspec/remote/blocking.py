@@ -71,24 +71,25 @@ class BlockingClient(Generic[C]):
     """A client whose loop runs in a thread of its own."""
 
     def __init__(self, client: C, cancelled: Cancelled = never) -> None:
-        """Connect.
+        """Connect. ``cancelled`` ends what waits for the server, now and later.
 
         Raises:
             LocalspecError: as the client's `open`.
             Interrupted: ``cancelled`` became true meanwhile.
         """
         self.client = client
+        self._cancelled = cancelled
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="remote", daemon=True)
         self._thread.start()
         self._running: set[BlockingReply] = set()
         try:
-            self.info = self.call(client.open(), cancelled)
+            self.info = self.call(client.open())
         except BaseException:
             self.close()
             raise
 
-    def call(self, work: Coroutine[Any, Any, T], cancelled: Cancelled = never) -> T:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs in the loop.
 
         Raises:
@@ -99,16 +100,18 @@ class BlockingClient(Generic[C]):
             try:
                 return future.result(_WAIT_SECONDS)
             except TimeoutError:
-                if future.done():
-                    raise
-                if cancelled():
+                if future.done():  # since the wait ended, or with a TimeoutError of its own
+                    return future.result()
+                if self._cancelled():
                     future.cancel()
-                    raise Interrupted("connecting was stopped") from None
+                    raise Interrupted("stopped before the server had answered") from None
 
     def submit(self, request: ReplyRequest) -> BlockingReply:
-        """Have a request answered."""
+        """Have a request answered; where all is cancelled already, its reply ends at once."""
         reply = BlockingReply(self._loop)
         self._running.add(reply)
+        if self._cancelled():  # the signal came when there was no reply yet that it could end
+            reply.interrupt()
         future = asyncio.run_coroutine_threadsafe(reply.follow(self.client, request), self._loop)
         future.add_done_callback(lambda _: self._running.discard(reply))
         return reply

@@ -51,7 +51,8 @@ class RemoteDivergence:
     emitted: str
     expected: str
     gap: float
-    """Difference of the two in log-probability, which is that of their logits."""
+    """Difference of the two in log-probability, which is that of their logits; less than 0 where
+    the plain server itself did not choose its likeliest token."""
     near_tie: bool = False
 
 
@@ -154,7 +155,7 @@ class RemoteComparing:
             self._drafted,
             self._accepted,
             self._noise,
-            tuple(dataclasses.replace(d, near_tie=d.gap <= bridged) for d in self._found),
+            tuple(dataclasses.replace(d, near_tie=abs(d.gap) <= bridged) for d in self._found),
         )
 
     def _score(self, prompt: str, reply: GreedyReply) -> int:

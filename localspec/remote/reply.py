@@ -132,7 +132,7 @@ class ServerClient(Engine, ABC):
                 self._opening.cancel()
                 raise
             await self.connection.close()
-            raise Interrupted("connecting was stopped") from None
+            raise Interrupted("stopped before the server had answered") from None
         finally:
             self._opening = None
         return self.info

@@ -5,16 +5,19 @@ import base64
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 from picture_files import png
+from waiting import PATIENCE, until
 
 sys.path.append(str(Path(__file__).parents[1] / "remote"))
 
-from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
+from played_server import DONE, HANG, STREAM, PlayedServer, ended, http, models, said
 
 from localspec.chats.schema import default_path
 from localspec.cli import call, chat, elsewhere
@@ -233,3 +236,32 @@ def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
     assert [one.address.root for one in opened] == [server.url.removesuffix("/v1")] * wanted
     assert call(["chat", "demo", "--ctx", "512"]) == 0
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "hangs", "number", "code"),
+    [
+        ("verify", "--url", signal.SIGINT, 130),
+        ("verify", "--plain-url", signal.SIGTERM, 143),
+        ("bench", "--url", signal.SIGTERM, 143),
+        ("bench", "--plain-url", signal.SIGINT, 130),
+    ],
+)
+def test_a_signal_ends_a_command_that_waits_for_either_server(played, command, hangs, number, code):
+    whole = {"message": {"content": "Hi"}, "finish_reason": "stop"}
+    answers = http(200, {"choices": [whole]}) if command == "verify" else WHOLE
+    one = played({CHAT: [b"", HANG] if hangs == "--url" else answers})
+    plain = played({CHAT: [b"", HANG] if hangs == "--plain-url" else answers})
+    line = [command, "--url", one.url, "--plain-url", plain.url]
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        waited = {"--url": one, "--plain-url": plain}[hangs]
+        until(lambda: waited.asked_for(CHAT), process=process)
+        process.send_signal(number)
+        try:
+            _, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == code, err
+    assert b"Traceback" not in err

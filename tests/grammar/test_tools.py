@@ -184,6 +184,49 @@ def test_a_value_without_a_type_is_read_as_the_grammar_has_it_written(
     assert (call.arguments["x"], type(call.arguments["x"])) == (value, type(value))
 
 
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"properties": {"x": {"type": "string", "pattern": "^[0-9]{4}$"}}}, "pattern"),
+        ({"properties": {"x": {"type": "string", "format": "date", "title": "X"}}}, "format"),
+        ({"properties": {"x": {"type": "string", "minLength": "a"}}}, "minLength"),
+        ({"properties": {"x": {"enum": ["a", "bb"], "maxLength": 1}}}, "maxLength"),
+        ({"properties": {"x": {"type": "string"}}, "required": ["x", "y"]}, "required"),
+        ({"properties": {"x": {"type": "string"}}, "minProperties": 1}, "minProperties"),
+    ],
+)
+def test_a_strict_tool_is_refused_where_texts_without_quotes_cannot_follow_it(parameters, named):
+    one = {"name": "f", "parameters": parameters, "strict": True}
+    with pytest.raises(UsageError, match=f"calls of f cannot follow {named} "):
+        compiled(tools.spec([one]), family=FAMILIES["qwen3-coder"])
+    compiled(tools.spec([one | {"strict": False}]), family=FAMILIES["qwen3-coder"])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "written", "fits"),
+    [
+        ({"properties": {"x": {"type": "string", "minLength": 2.0}}}, "ab", True),
+        ({"properties": {"x": {"type": "string", "minLength": 2.0}}}, "a", False),
+        ({"properties": {"x": {"type": "string", "title": "X", "maxLength": 2}}}, "abc", False),
+        ({"required": ["x"], "additionalProperties": {"type": "string"}}, "12", True),
+        ({"required": ["x"], "additionalProperties": {"type": "integer"}}, "12", True),
+        ({"required": ["x"], "additionalProperties": {"type": "integer"}}, "ab", False),
+    ],
+)
+def test_a_strict_tool_is_followed_in_texts_without_quotes(
+    parameters, written, fits, model, vocabulary
+):
+    spec = tools.spec([{"name": "f", "parameters": parameters, "strict": True}], choice="f")
+    reply = f"<tool_call>\n<function=f>\n<parameter=x>\n{written}\n</parameter>\n</function>\n"
+    tokens = vocabulary.tokenize_str(f"{reply}</tool_call>")
+    legal = matcher(model, vocabulary, spec, "qwen3-coder").legal([], tokens)
+    assert (legal == len(tokens)) is fits
+    if fits:
+        choice, family = tools.Choice.of(spec), FAMILIES["qwen3-coder"]
+        _, (call,) = tools.calls(family, f"{reply}</tool_call>", choice.tools)
+        jsonschema.validate(call.arguments, parameters)
+
+
 @pytest.mark.parametrize("family", ["hermes", "qwen3-coder", "mistral", "mistral-args"])
 def test_text_cannot_hold_half_a_call(family, model, vocabulary):
     one = matcher(model, vocabulary, tools.spec(TOOLS), family)

@@ -177,6 +177,62 @@ def test_what_an_interrupted_pull_left_is_removed(
     assert not hf_cache.partials(TARGET)
 
 
+SHARDS = [f"m-Q4_K_M-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+
+
+def left(name: str, *files: str, partial: bool = True) -> None:
+    """What an interrupted pull of a model in shards leaves."""
+    folder = hf_cache.repo_folder(name)
+    for number, file in enumerate(files):
+        part = folder / "blobs" / f"{number:064}"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(b"GGUF" * 250)
+        hf_cache.place(name, "a" * 40, file, part.name, None)
+    if partial:
+        part = hf_cache.partial(name, "c" * 64)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(b"GGUF" * 500)
+
+
+@pytest.mark.parametrize("wanted", ["", ":Q4_K_M", f":{SHARDS[1]}"])
+@pytest.mark.parametrize("there", [SHARDS[:2], SHARDS[1:2]])
+def test_a_model_that_lacks_shards_is_shown_and_removed_with_what_is_partial(
+    hf_home: Path, capfd: pytest.CaptureFixture[str], wanted: str, there: list[str]
+) -> None:
+    left("org/Big-GGUF", *there)
+    total = units.size(2000 + 1000 * len(there))
+    assert f"{total} of org/Big-GGUF is not whole" in call(capfd, "models")[1]
+    assert call(capfd, "rm", f"org/Big-GGUF{wanted}", "-y")[0] == f"freed {total}\n"
+    assert not [p for p in hf_home.rglob("*") if p.is_file()]
+    assert "is not whole" not in call(capfd, "models")[1]
+
+
+def test_a_pair_that_lacks_shards_is_removed_with_what_is_partial(
+    hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = f'{{ repo = "org/Big-GGUF", file = "{SHARDS[0]}", sha256 = "{"0" * 64}" }}'
+    own_catalogue(f"[big]\ntarget = {file}\n")
+    left("org/Big-GGUF", *SHARDS[:2])
+    assert call(capfd, "rm", "big", "-y")[0] == f"freed {units.size(4000)}\n"
+    assert not [p for p in hf_home.rglob("*") if p.is_file()]
+
+
+def test_a_partial_file_alone_is_removed_by_the_name_that_was_pulled(
+    hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left("org/One-GGUF")
+    call(capfd, "rm", "org/One-GGUF:Q8_0", "-y")
+    assert not hf_cache.partials("org/One-GGUF")
+
+
+def test_what_is_partial_stays_where_the_named_model_is_whole(
+    hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left("org/Big-GGUF", *SHARDS)
+    call(capfd, "rm", "org/Big-GGUF:Q4_K_M", "-y")
+    assert hf_cache.partials("org/Big-GGUF")
+
+
 def test_what_was_not_pulled_is_not_removed(
     files: Files, hf_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,10 +161,11 @@ async def test_without_scores_a_plain_server_is_wanted():
         (reply(("a", -0.1), ("b", -0.2)), None),
         (reply(("a", -0.1), ("c", -0.2), tops={1: {"b": -0.4}}), True),
         (reply(("a", -0.1), ("c", -0.2), tops={1: {"b": -2.0}}), False),
+        (reply(("a", -0.1), ("c", -6.0), tops={1: {"b": -0.01}}), False),
         (reply(("a", -0.1), ("c", -0.2)), False),
         (reply(("a", -0.1)), False),
     ],
-    ids=["equal", "near-tie", "far", "not among the alternatives", "shorter"],
+    ids=["equal", "near-tie", "far", "plain not greedy", "not among the alternatives", "shorter"],
 )
 async def test_replies_are_compared_with_those_of_a_plain_server(plain, near):
     routes = {"/v1/models": models("m", owner="llamacpp"), CHAT: SAID}

@@ -66,7 +66,21 @@ def uncatalogued() -> list[CachedModel]:
         for snapshot, candidates in hf_cache.models(HubRef(repo)):
             for candidate in candidates:
                 first, name = candidate.first.path, f"{repo}:{candidate.first.path}"
-                whole = len(candidate.entries) == candidate.count
-                if whole and (repo, first) not in listed and name not in found:
+                if candidate.whole and (repo, first) not in listed and name not in found:
                     found[name] = CachedModel(name, snapshot / first, candidate.n_bytes)
     return [found[name] for name in sorted(found)]
+
+
+def unfinished() -> dict[str, int]:
+    """Bytes of what interrupted pulls left, by repository: parts of files, and models without all
+    of their shards.
+    """
+    found: dict[str, int] = {}
+    for repo in hf_cache.repos():
+        parts = {part: part.stat().st_size for part in hf_cache.partials(repo)}
+        for snapshot, candidates in hf_cache.models(HubRef(repo)):
+            lacking = (entry for model in candidates if not model.whole for entry in model.entries)
+            parts |= {(snapshot / one.path).resolve(): one.size for one in lacking}
+        if parts:
+            found[repo] = sum(parts.values())
+    return found

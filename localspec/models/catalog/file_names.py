@@ -66,6 +66,11 @@ class RepoModel:
     """Number of shards of the complete model."""
 
     @property
+    def whole(self) -> bool:
+        """Whether no shard is missing."""
+        return len(self.entries) == self.count
+
+    @property
     def first(self) -> RepoFile:
         """The file to open; it holds the vocabulary."""
         return self.entries[0]
@@ -135,8 +140,11 @@ def common_prefix(one: str, other: str) -> int:
     return sum(1 for _ in pairs)
 
 
-def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -> RepoModel:
-    """The one model that a reference names; ``small`` prefers eight bits for a small draft.
+def choose(
+    wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False, whole: bool = True
+) -> RepoModel:
+    """The one model that a reference names; ``small`` prefers eight bits for a small draft, and
+    without ``whole`` its shards may be missing.
 
     Raises:
         ModelNotFoundError: there is no such model; the message lists what exists.
@@ -161,7 +169,7 @@ def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -
             + _listed([f"{wanted.repo}:{c.first.path}" for c in matching])
         )
     (chosen,) = matching
-    if len(chosen.entries) != chosen.count:
+    if whole and not chosen.whole:
         raise ModelFileError(
             f"{wanted.repo} holds {len(chosen.entries)} of the {chosen.count} parts of "
             f"{chosen.prefix}; choose another quantization: {listing(found)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localspec.core import drafter_registry
 from localspec.core.files import paths
-from localspec.models.catalog.hf_cache import find_file, in_snapshot
+from localspec.models.catalog.hf_cache import find_file, in_snapshot, snapshots
 from localspec.models.gguf.shards import n_bytes, shard_names, shards
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
@@ -71,6 +71,14 @@ class HubFile:
         top, file = in_snapshot(self.repo, first)
         found = tuple(top / name for name in shard_names(file))
         return found if all(map(paths.is_file, found)) else ()
+
+    def parts(self) -> tuple[Path, ...]:
+        """As `paths`; where a pull was interrupted, the shards that are there."""
+        names, whole = shard_names(self.file), self.paths()
+        if whole or len(names) == 1:
+            return whole
+        folders = [s for s in snapshots(self.repo) if self.revision in {None, s.name}]
+        return tuple(p for s in folders for name in names if paths.is_file(p := s / name))
 
     def found(self) -> Path | None:
         """The file to open, if all shards are in the cache."""

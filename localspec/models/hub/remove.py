@@ -25,6 +25,7 @@ from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import HubFile, Pair
 from localspec.models.catalog.projectors import is_projector
 from localspec.models.catalog.reference import LocalRef, PairRef, reference, require_on_hub
+from localspec.models.gguf.shards import shard_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ def plan_removal(name: str) -> Removal:
         if isinstance(ref, LocalRef) and ref.path.is_file():
             raise UsageError(f"{name} is a file of yours; remove it yourself")
         hub = require_on_hub(name, ref)
-        paths, staying = _of_hub(hub), []
-        partials = [] if hub.tag or hub.revision else hf_cache.partials(hub.repo)
+        (paths, whole), staying = _of_hub(hub), []
+        named = whole and (hub.tag or hub.revision)
+        partials = [] if named else hf_cache.partials(hub.repo)
     if not paths and not partials:
         why = f" ({'; '.join(staying)})" if staying else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
@@ -100,13 +102,13 @@ def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
     paths: list[Path] = []
     staying: list[str] = []
     for file in pair.files:
-        if not isinstance(file, HubFile) or file.found() is None:
+        if not isinstance(file, HubFile) or not (parts := file.parts()):
             continue
         users = [p.name for p in others if file in p.files and p.target.found() is not None]
         if users:
             staying.append(f"{file.file} stays: {', '.join(users)} needs it")
         else:
-            paths += file.paths()
+            paths += parts
     return paths, staying
 
 
@@ -122,24 +124,32 @@ def _projectors_beside(models: list[Path]) -> list[Path]:
 
 
 def _partials_of_pair(pair: Pair) -> list[Path]:
-    return [
-        path
-        for file in pair.files
-        if isinstance(file, HubFile) and file.sha256
-        if (path := hf_cache.partial(file.repo, file.sha256)).is_file()
-    ]
+    """By their hash where it is known; else all of a repository that lacks the file."""
+    found = dict[Path, None]()
+    for file in pair.files:
+        if not isinstance(file, HubFile):
+            continue
+        if file.sha256 and len(shard_names(file.file)) == 1:
+            path = hf_cache.partial(file.repo, file.sha256)
+            found |= {path: None} if path.is_file() else {}
+        elif file.found() is None:
+            found |= dict.fromkeys(hf_cache.partials(file.repo))
+    return [*found]
 
 
-def _of_hub(ref: HubRef) -> list[Path]:
-    """All shards of a model of the Hub, at every commit in the cache."""
-    found = []
+def _of_hub(ref: HubRef) -> tuple[list[Path], bool]:
+    """The shards of a model of the Hub, at every commit in the cache, and whether all are there at
+    one of them. Else what is partial in the repository, which has no names, is taken for its own.
+    """
+    found, whole = list[Path](), False
     for snapshot, candidates in hf_cache.models(ref):
         try:
-            meant = file_names.choose(ref, candidates)
+            meant = file_names.choose(ref, candidates, whole=False)
         except ModelNotFoundError:
             continue
         found += [snapshot / entry.path for entry in meant.entries]
-    return found
+        whole |= meant.whole
+    return found, whole
 
 
 def _require_inside(paths: list[Path]) -> None:
