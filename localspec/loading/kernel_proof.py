@@ -195,9 +195,11 @@ def recorded(built: Built) -> Proved | None:
     """The saved result for this library, llama.cpp and processor; None if there is none."""
     saved = _saved(identity(built))
     try:
-        return codec.decode(Proved, saved["proved"]) if saved is not None else None
-    except (KeyError, ValueError, TypeError):
+        found = codec.decode(Proved, saved["proved"]) if saved is not None else None
+    except (KeyError, ValueError, TypeError, OverflowError):
         return None
+    damaged = found is not None and not all(0 < t < math.inf for t in found.of_width.values())
+    return None if damaged else found
 
 
 def failed_before() -> str:

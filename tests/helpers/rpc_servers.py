@@ -38,12 +38,17 @@ def serving(answer: Answer) -> Iterator[str]:
                 connection.close()
 
 
-def worker(version: tuple[int, int, int], free: int = 8 << 30, devices: int = 1) -> Answer:
-    """Answers the handshake as a worker of that version."""
+def worker(
+    version: tuple[int, int, int],
+    free: int = 8 << 30,
+    devices: int = 1,
+    total: int | None = None,
+) -> Answer:
+    """Answers the handshake as a worker of that version, with twice the memory that is free."""
     answers = {
         14: bytes((*version, 0)) + bytes(24),
         15: struct.pack("<I", devices),
-        11: struct.pack("<QQ", free, 2 * free),
+        11: struct.pack("<QQ", free, 2 * free if total is None else total),
     }
 
     def answer(connection: socket.socket) -> None:

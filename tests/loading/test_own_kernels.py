@@ -99,6 +99,17 @@ def test_another_library_is_proved_anew(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize("seconds", ["0", "-1.0", "1e999", "NaN"])
+def test_a_time_that_no_pass_takes_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    built = stored(monkeypatch, stand_in(tmp_path, "OFF"))
+    proved = {"failed": {"avx2": ""}, "of_width": {"1": float(seconds)}, "untimed": ""}
+    kernel_proof.save({"identity": kernel_proof.identity(built), "proved": proved})
+    assert kernel_proof.recorded(built) is None
+
+
+@pytest.mark.usefixtures("_alone")
 def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,11 +126,14 @@ class _Connection:
         (count,) = struct.unpack("<I", self._ask(_DEVICE_COUNT, b"", 4))
         if not 0 < count <= _MOST_DEVICES:
             raise _NoWorkerError(f"it reports {count} devices")
-        devices = tuple(
-            RemoteMemory(*struct.unpack("<QQ", self._ask(_DEVICE_MEMORY, struct.pack("<I", i), 16)))
-            for i in range(count)
-        )
+        devices = tuple(self._memory(i) for i in range(count))
         return Worker(endpoint, version, devices)
+
+    def _memory(self, i: int) -> RemoteMemory:
+        said = self._ask(_DEVICE_MEMORY, struct.pack("<I", i), 16)
+        free, total = struct.unpack("<QQ", said)
+        # Vulkan says so of a card that is more than full.
+        return RemoteMemory(free if free <= total else 0, total)
 
     def _ask(self, command: int, data: bytes, expected: int) -> bytes:
         """The answer to a request; its length is known."""

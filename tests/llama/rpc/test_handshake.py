@@ -26,6 +26,11 @@ def test_a_worker_says_its_version_and_the_memory_of_its_devices() -> None:
     found.require(Version(7, 0, 0))
 
 
+def test_a_device_with_more_free_than_it_has_is_full() -> None:
+    with serving(rpc_servers.worker((7, 0, 0), free=(1 << 64) - 5, total=8 << 30)) as address:
+        assert [(d.free, d.total) for d in ask(address).devices] == [(0, 8 << 30)]
+
+
 @pytest.mark.parametrize("other", [(6, 0, 0), (7, 1, 0), (7, 0, 1), (8, 0, 0)])
 def test_a_worker_of_any_other_version_is_refused_by_name(other: tuple[int, int, int]) -> None:
     with serving(rpc_servers.worker(other)) as address:
