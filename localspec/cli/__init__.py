@@ -114,7 +114,9 @@ def _open_closed_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+            opened = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            setattr(sys, name, opened)
+            setattr(sys, f"__{name}__", opened)  # what waits in its place does not hold it open
 
 
 def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noqa: PLR0911 - one exit code a cause
