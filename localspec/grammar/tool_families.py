@@ -44,7 +44,7 @@ class Tool:
     @property
     def values(self) -> Mapping[str, Mapping[str, Any]]:
         """The schemas of arguments by name; a name that is required alone has that of any other."""
-        named = self.parameters.get("properties", {})
+        named: Mapping[str, Mapping[str, Any]] = self.parameters.get("properties", {})
         other = self.parameters.get("additionalProperties", True)
         if other is False:
             return named
