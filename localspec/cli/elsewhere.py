@@ -158,8 +158,12 @@ def connected(connect: str | None, model: str | None, sampling: Sampling) -> Els
     if model is not None:
         raise UsageError(f"{model} is not loaded with --connect: the server has its model")
     if connect == AUTO:
-        return _at(_found().address, sampling)
-    return _at(connect, sampling)
+        return _found(sampling)
+    from localspec.remote import keys
+    from localspec.remote.address import parse
+
+    address = parse(connect, path="")
+    return Elsewhere(address, keys.find(address), None, sampling, ours=True)
 
 
 def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
@@ -173,26 +177,29 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
         return None
     names = {portable(options.model)}
     same = [s for s in running_servers.running() if names & {s.model, s.target}]
-    for server in _answering(same):
-        question = (
-            f"a server of yours at {server.address} has {options.model} loaded; use it instead of "
-            "loading it twice?"
-        )
-        return _at(server.address, sampling) if confirm(question, default=True) else None
-    return None
+    try:
+        server = next(_answering(same, sampling), None)
+    except AccessError:  # the key ring is for servers; here the user asked for none
+        return None
+    if server is None:
+        return None
+    question = (
+        f"a server of yours at {server.address} has {options.model} loaded; use it instead of "
+        "loading it twice?"
+    )
+    return server if confirm(question, default=True) else None
 
 
-def _found() -> RunningServer:
+def _found(sampling: Sampling) -> Elsewhere:
     """The newest server of this user that lets us in.
 
     Raises:
-        AccessError: there is one, and it requires another key.
+        AccessError: there is one, and it requires another key, or the key ring gives none.
         ModelNotFoundError: there is none.
     """
     running = running_servers.running()
-    alive = _answering(running)
-    if alive:
-        return alive[0]
+    if alive := next(_answering(running, sampling), None):
+        return alive
     for server in running:
         if server.key:
             raise AccessError(
@@ -201,28 +208,29 @@ def _found() -> RunningServer:
     raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
 
 
-def _answering(servers: Sequence[RunningServer]) -> list[RunningServer]:
-    """The servers that answer this user: one that has keys answers only with one of them."""
+def _answering(servers: Sequence[RunningServer], sampling: Sampling) -> Iterator[Elsewhere]:
+    """The servers that answer this user, each with the key that it let us in with. One that
+    requires none gets none, and the key ring is asked once.
+
+    Raises:
+        UsageError: no key.
+        AccessError: the key ring gives none.
+    """
     if not servers:
-        return []  # most often so, and an HTTP client takes long to import
+        return  # most often so, and an HTTP client takes long to import
     from localspec.remote import keys
     from localspec.remote.address import parse
     from localspec.remote.probe import answers
 
-    found = []
+    known: dict[bool, Key] = {}
     for server in servers:
-        address = parse(server.address, path="")
-        if answers(address, keys.find(address)):
-            found.append(server)
-    return found
-
-
-def _at(text: str, sampling: Sampling) -> Elsewhere:
-    from localspec.remote import keys
-    from localspec.remote.address import parse
-
-    address = parse(text, path="")
-    return Elsewhere(address, keys.find(address), None, sampling, ours=True)
+        address, key = parse(server.address, path=""), keys.Key()
+        if server.key:
+            if address.encrypted not in known:  # on which it depends
+                known[address.encrypted] = keys.find(address)
+            key = known[address.encrypted]
+        if answers(address, key):
+            yield Elsewhere(address, key, None, sampling, ours=True)
 
 
 def opened(

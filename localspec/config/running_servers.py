@@ -8,12 +8,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
+
+_SAME_S = 5.0
+"""Seconds by which the start of one process may differ between two looks: the clock is corrected,
+and the start is reckoned from that of the machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class RunningServer:
     key: bool
     """Whether it requires a key."""
     pid: int
+    began: float
+    """When that process began, by `began`: another one may get its number."""
 
 
 def _folder() -> Path:
@@ -55,7 +63,7 @@ def withdraw(file: Path | None) -> None:
 
 
 def running() -> list[RunningServer]:
-    """The servers whose process exists, the newest first; files of others are removed."""
+    """The servers whose process still runs, the newest first; files of others are removed."""
     if not closed.is_closed(_folder()):  # what is there may be true, and is another's to remove
         return []
     try:
@@ -65,7 +73,7 @@ def running() -> list[RunningServer]:
     found = []
     for file in files:
         server = _read(file)
-        if server is not None and _exists(server.pid):
+        if server is not None and abs(began(server.pid) - server.began) < _SAME_S:
             found.append(server)
         else:
             withdraw(file)
@@ -79,7 +87,11 @@ def _read(file: Path) -> RunningServer | None:
         return None
 
 
-def _exists(pid: int) -> bool:
+def began(pid: int) -> float:
+    """When a process began, in seconds of the clock; no number where there is no such process."""
     import psutil  # here: mostly no server runs
 
-    return psutil.pid_exists(pid)
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError, OverflowError):
+        return math.nan

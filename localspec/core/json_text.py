@@ -71,13 +71,28 @@ def read_plain(text: str) -> Any:
     """The value of a text, all of which can be written as JSON and as UTF-8 again.
 
     Raises:
-        ValueError: it is no JSON, or holds a number beyond floating point or half a character.
+        ValueError: it is no JSON, or holds a number beyond floating point, half a character, or an
+            object with a name twice.
         RecursionError: it is nested too deep.
     """
-    found = json.loads(text, parse_float=finite, parse_constant=finite)
+    found = json.loads(text, parse_float=finite, parse_constant=finite, object_pairs_hook=_single)
     require_shallow(text, found)
     if "\\u" in text:  # else there is no half of a character, unless it stands there as such
         json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, of which each name has one value, as every reader of its text sees it.
+
+    Raises:
+        ValueError: a name stands there twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
     return found
 
 

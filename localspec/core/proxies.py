@@ -8,6 +8,7 @@ that it knows, though it were for other addresses.
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import threading
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -47,7 +48,7 @@ class ByEnvironment(httpx2.BaseTransport):
             LocalspecError: it names one that speaks SOCKS, or certificates, and cannot have it.
             httpx2.HTTPError: the connection failed.
         """
-        return self._transport(_proxy(request.url)).handle_request(request)
+        return self._transport(proxy_of(request.url)).handle_request(request)
 
     def close(self) -> None:
         """Close all connections."""
@@ -55,12 +56,6 @@ class ByEnvironment(httpx2.BaseTransport):
             transport.close()
 
     def _transport(self, proxy: str | None) -> httpx2.HTTPTransport:
-        speaks_socks = proxy is not None and proxy.startswith("socks")
-        if speaks_socks and importlib.util.find_spec("socksio") is None:
-            raise LocalspecError(
-                f"the proxy {without_user(proxy or '')} speaks SOCKS, which needs the package "
-                "socksio (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
-            )
         with self._lock:
             if proxy not in self._by_proxy:
                 try:
@@ -73,12 +68,34 @@ class ByEnvironment(httpx2.BaseTransport):
             return self._by_proxy[proxy]
 
 
-def _proxy(url: httpx2.URL) -> str | None:
+def is_here(host: str) -> bool:
+    """Whether a host is this machine: by its address, since 127.0.0.1.example is any machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def proxy_of(url: httpx2.URL) -> str | None:
     """The proxy for an address; None for none.
 
     Raises:
         UsageError: the variable names no usable proxy.
+        LocalspecError: it names one that speaks SOCKS, and a package is missing.
     """
+    proxy = _named(url)
+    speaks_socks = proxy is not None and proxy.startswith("socks")
+    if speaks_socks and importlib.util.find_spec("socksio") is None:
+        raise LocalspecError(
+            f"the proxy {without_user(proxy or '')} speaks SOCKS, which needs the package "
+            "socksio (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
+        )
+    return proxy
+
+
+def _named(url: httpx2.URL) -> str | None:
     if proxy_bypass(url.host):
         return None
     proxies = getproxies()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from localspec.core.errors import UsageError
+from localspec.core.proxies import is_here
 from localspec.core.safe_text import is_safe_name
 
 _UNIX = "unix:"
@@ -70,17 +70,7 @@ def parse(text: str, *, path: str = "/v1") -> Address:
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
     root = f"{parts.scheme.lower()}://{shown}" + (f":{port}" if port is not None else "")
-    return Address(root, parts.path.rstrip("/") or path, loopback=_is_here(host))
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host is this machine: by its address, since 127.0.0.1.example is any machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return Address(root, parts.path.rstrip("/") or path, loopback=is_here(host))
 
 
 def split_path(server: str) -> str:

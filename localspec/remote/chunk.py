@@ -25,6 +25,8 @@ _SHOWN = 80
 """Characters of data that is none."""
 _CUT = frozenset({"length", "max_tokens"})
 """Reasons of engines for the end of a reply that reached its greatest length."""
+BROKEN = frozenset({"abort", "error"})
+"""Reasons of vLLM and SGLang for the end of a reply that is not whole."""
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 
@@ -55,9 +57,19 @@ class Chunk:
     """Tokens of the prompt that are read, all of them, and those that were cached."""
 
     @property
+    def broken(self) -> bool:
+        """Whether the server ended the reply before the model did."""
+        return self.finish in BROKEN
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the server ended the reply for what it says."""
+        return self.finish == "content_filter"
+
+    @property
     def ends(self) -> FinishReason | None:
         """The reason of the end in our words."""
-        if self.finish is None:
+        if self.finish is None or self.broken:
             return None
         return "length" if self.finish in _CUT else "stop"
 

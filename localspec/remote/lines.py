@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -102,7 +103,10 @@ async def server_sent(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """
     data: list[bytes] = []
     size = 0
+    first = True
     async for line in lines:
+        if first:
+            line, first = line.removeprefix(codecs.BOM_UTF8), False  # noqa: PLW2901
         if not line:
             if data:
                 yield b"\n".join(data)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -174,7 +174,7 @@ class OpenAIReply:
         lines = Lines(response, connection)
         kind = content_type(response)
         if kind == _JSON:  # a server, or a proxy, that does not stream
-            for event in tally.take(parse(await whole(lines), address, key, begun=tally.begun)):
+            for event in self._taken(await whole(lines)):
                 yield event
             return
         if kind not in {_STREAM, ""}:
@@ -187,7 +187,21 @@ class OpenAIReply:
             if data.strip() == DONE:
                 done = True
                 break
-            for event in tally.take(parse(data, address, key, begun=tally.begun)):
+            for event in self._taken(data):
                 yield event
         if not done and tally.finish_reason is None:
             raise broken_off(address, begun=tally.begun)
+
+    def _taken(self, data: bytes) -> Iterator[ReplyEvent]:
+        """The events of a piece of the answer.
+
+        Raises:
+            LocalspecError: the server refuses, breaks off, or sent something other than a reply.
+        """
+        address, tally = self._connection.address, self._tally
+        chunk = parse(data, address, self._connection.key, begun=tally.begun)
+        yield from tally.take(chunk)
+        if chunk.broken:
+            raise broken_off(address, begun=tally.begun)
+        if chunk.filtered:
+            yield Notice("a filter of the server ended this reply: it may not be whole")

@@ -39,6 +39,8 @@ class RemoteReply(AsyncIterator[ReplyEvent]):
         self._events: deque[ReplyEvent | BaseException] = deque()
         self._changed = asyncio.Event()
         self._interrupted = self._over = False
+        self._fetched = False
+        """Whether the last event is there; a turn of the loop after the task is done."""
         self._task = asyncio.create_task(self._fetch(), name="remote reply")
         self._task.add_done_callback(self._ended)
 
@@ -51,6 +53,7 @@ class RemoteReply(AsyncIterator[ReplyEvent]):
             self._put(self._source.interrupted())
         elif (error := task.exception()) is not None:
             self._put(error)
+        self._fetched = True
         self._changed.set()
 
     def when_over(self, call: Callable[[RemoteReply], object]) -> None:
@@ -70,7 +73,7 @@ class RemoteReply(AsyncIterator[ReplyEvent]):
         Raises:
             LocalspecError: why the reply failed; what had arrived was delivered before.
         """
-        while not (self._over or self._events or self._task.done()):
+        while not (self._over or self._events or self._fetched):
             self._changed.clear()
             await self._changed.wait()
         if self._over or not self._events:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.errors import RemoteError
+from localspec.remote.chunk import BROKEN
 from localspec.remote.client import RemoteClient
-from localspec.remote.faults import excerpt
+from localspec.remote.faults import broken_off, excerpt
 from localspec.remote.reported import difference, find, ids, mapping, read_counters
 
 _ANSWER_SECONDS = 600.0
@@ -87,6 +88,8 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise _malformed(client, data)
     choice = choices[0]
+    if str(choice.get("finish_reason")) in BROKEN:
+        raise broken_off(client.connection.address, begun=False)
     text = _text(choice.get("message"))
     if text is None:
         raise _malformed(client, data)

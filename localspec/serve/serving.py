@@ -204,6 +204,7 @@ class Serving:
             target=info.target if info is not None else "",
             key=bool(self._settings.keys),
             pid=os.getpid(),
+            began=running_servers.began(os.getpid()),
         )
 
     @contextlib.contextmanager

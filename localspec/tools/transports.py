@@ -18,6 +18,8 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from localspec.core import proxies
+
 LARGEST_MESSAGE = 8 << 20
 """Bytes."""
 _CONNECTING = 15.0
@@ -186,9 +188,16 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 async def address(
     url: str, headers: Mapping[str, str], seconds: float
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Speak with a server at an address by streamable HTTP."""
+    """Speak with a server at an address by streamable HTTP, through the proxy of the environment;
+    one for the network is none for this machine.
+
+    Raises:
+        LocalspecError: the environment names no usable proxy.
+    """
+    asked = httpx2.URL(url)
+    proxy = None if proxies.is_here(asked.host) else proxies.proxy_of(asked)
     client = httpx2.AsyncClient(
-        transport=_Bounded(),
+        transport=_Bounded(proxy=proxy),
         headers=dict(headers),
         timeout=httpx2.Timeout(_CONNECTING, read=seconds + _CONNECTING),
     )

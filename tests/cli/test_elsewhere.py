@@ -195,7 +195,54 @@ def test_what_is_no_key_is_refused_without_being_shown(monkeypatch, text):
 def announce(server, key):
     """A server that is announced as one of this user."""
     address = server.url.removesuffix("/v1")
-    running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, os.getpid()))
+    pid = os.getpid()
+    began = running_servers.began(pid)
+    running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, pid, began))
+
+
+def ring(tmp_path, status=0):
+    """Sets api_key_command; the file that gets a line for each time it runs."""
+    program, runs = tmp_path / "ring.py", tmp_path / "runs"
+    program.write_text(
+        f"print({SECRET!r}); open({str(runs)!r}, 'a').write('x'); raise SystemExit({status})"
+    )
+    configure(f"api_key_command = '{sys.executable} {program}'\n")
+    return runs
+
+
+def in_terminal(monkeypatch, wanted=True):
+    """What is opened elsewhere by a chat in a terminal, whose user says yes."""
+    opened = []
+    monkeypatch.setattr(elsewhere, "confirm", lambda *_, **__: wanted)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    monkeypatch.setattr(chat, "_over", lambda server, *_: opened.append(server) or 0)
+    monkeypatch.setattr("tui.in_terminal.run", lambda *_, **__: 0)
+    return opened
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_an_announced_server_gets_a_key_only_where_it_requires_one(
+    played, monkeypatch, tmp_path, key
+):
+    server, runs = played({"/localspec/info": http(200, {"version": 1})}), ring(tmp_path)
+    announce(server, key=key)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
+    sent = {asked.headers.get("authorization") for asked in server.asked}
+    assert sent == {f"Bearer {SECRET}" if key else None}
+    assert [bool(one.key) for one in opened] == [key]
+    assert runs.exists() is key
+    assert not key or runs.read_text() == "x"  # once: it may ask for a password
+
+
+def test_a_key_ring_that_fails_is_no_reason_not_to_load_a_model_here(played, monkeypatch, tmp_path):
+    server, runs = played({"/localspec/info": http(200, {"version": 1})}), ring(tmp_path, 3)
+    announce(server, key=True)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
+    assert runs.exists()
+    assert (opened, server.asked) == ([], [])
 
 
 def test_a_running_server_is_found_and_must_answer(played, capsys, monkeypatch):

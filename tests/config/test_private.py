@@ -349,7 +349,13 @@ def test_a_file_system_without_lists_of_rights_has_none(
 
 def test_a_server_that_runs_stays_announced_where_nothing_is_read() -> None:
     server = running_servers.RunningServer(
-        "http://127.0.0.1:1", "demo", None, "t.gguf", key=False, pid=os.getpid()
+        "http://127.0.0.1:1",
+        "demo",
+        None,
+        "t.gguf",
+        key=False,
+        pid=os.getpid(),
+        began=running_servers.began(os.getpid()),
     )
     file = running_servers.announce(server)
     assert file is not None

@@ -65,6 +65,8 @@ UNWRITABLE = {
     "the beginning of a call": '{"x": ',
     "depth": '{"x":' * (MOST_DEPTH + 1) + "0" + "}" * (MOST_DEPTH + 1),
     "a long number": '{"x": ' + "9" * 5000 + "}",
+    "a name twice": '{"path": "notes", "path": "/etc"}',
+    "a name twice, inside": '{"x": [{"a": 1, "a": 2}]}',
 }
 
 

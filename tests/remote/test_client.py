@@ -40,6 +40,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.remote import keys, openai_reply, scores
 from localspec.remote.address import parse
+from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience
 from localspec.remote.keys import Key
@@ -356,6 +357,29 @@ async def test_a_reply_that_breaks_off_keeps_its_text_and_is_not_asked_for_again
     assert text_of(got) == "Hel"
     assert reason in error
     assert len(server.asked_for(CHAT)) == 1
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+async def test_a_reply_that_the_server_ended_is_not_whole(reason):
+    """Of vLLM and SGLang, in a stream and in one piece."""
+    piece = {"message": {"content": "Hel"}, "finish_reason": reason}
+    for answer in ([STREAM, said("Hel"), ended(reason), DONE], http(200, {"choices": [piece]})):
+        got, error, _ = await failed({CHAT: answer})
+        assert text_of(got) == "Hel"
+        assert "broke the reply off in the middle; what had arrived is kept" in error
+
+
+async def test_a_reply_that_a_filter_ended_is_told():
+    events, _ = await answered({CHAT: [STREAM, said("Hel"), ended("content_filter"), DONE]})
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert told == ["a filter of the server ended this reply: it may not be whole"]
+    assert events[-1].reply.finish_reason == "stop"
+
+
+async def test_a_stream_may_begin_with_a_byte_order_mark():
+    first = b"\xef\xbb\xbf" + said("Hel")
+    events, _ = await answered({CHAT: [STREAM, first, said("lo"), ended(), DONE]})
+    assert text_of(events) == "Hello"
 
 
 async def test_a_line_without_an_end_is_given_up(monkeypatch):
@@ -692,3 +716,28 @@ async def test_a_proxy_is_not_asked_about_this_machine(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://192.0.2.1:9")
     events, _ = await answered({CHAT: HELLO})
     assert text_of(events) == "Hello"
+
+
+class Late:
+    """A future that is done just when a wait for it has ended."""
+
+    def done(self):
+        return True
+
+    def result(self, timeout=None):
+        if timeout is not None:
+            raise TimeoutError
+        return 7
+
+
+async def _nothing():
+    return None
+
+
+def test_an_answer_that_comes_as_a_wait_ends_is_an_answer(monkeypatch):
+    class Here:
+        open = close = staticmethod(_nothing)
+
+    with BlockingClient(Here()) as engine, monkeypatch.context() as patched:
+        patched.setattr(asyncio, "run_coroutine_threadsafe", lambda *_: Late())
+        assert engine.call(None) == 7

@@ -257,7 +257,8 @@ async def test_what_is_no_server_of_ours_is_named(answer, reason):
 
 
 def running(pid, model="demo"):
-    return RunningServer("http://127.0.0.1:8080", model, None, "/m/demo.gguf", False, pid)
+    began = running_servers.began(os.getpid())
+    return RunningServer("http://127.0.0.1:8080", model, None, "/m/demo.gguf", False, pid, began)
 
 
 def test_running_servers_are_found_and_ended_ones_forgotten():
@@ -270,6 +271,13 @@ def test_running_servers_are_found_and_ended_ones_forgotten():
     assert [found.name for found in file.parent.iterdir()] == [file.name]
     running_servers.withdraw(file)
     assert running_servers.running() == []
+
+
+def test_a_process_that_has_the_number_of_an_ended_server_is_none():
+    one = running(os.getpid())
+    file = running_servers.announce(dataclasses.replace(one, began=one.began - 60))
+    assert running_servers.running() == []
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

@@ -495,3 +495,47 @@ async def test_a_disabled_server_is_not_started(spec, open_box):
     assert box.servers[0].state.phase == "off"
     assert isinstance(box.servers[0], ServerProcess)
     assert box.servers[0]._process is None
+
+
+def only_proxy(monkeypatch, proxy):
+    """The environment names this proxy for all addresses."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "direct"),
+    [
+        ("http://mcp.invalid/mcp", False),
+        ("http://127.0.0.1:{port}/mcp", True),
+        ("http://localhost:{port}/mcp", True),
+    ],
+)
+async def test_a_server_at_an_address_is_asked_through_the_proxy_unless_it_is_here(
+    monkeypatch, open_box, url, direct
+):
+    asked = []
+
+    async def answer(reader, writer):
+        line = await reader.readline()
+        asked.append(line.split()[1].decode())
+        writer.write(b"HTTP/1.1 500 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        only_proxy(monkeypatch, f"http://127.0.0.1:{port}")
+        box = await open_box(ServerSpec("web", url=url.format(port=port)))
+        assert box.servers[0].state.phase == "failed"
+        await box.close()
+    assert {one.startswith("http://") for one in asked} == {not direct}
+    assert all(one.endswith("/mcp") for one in asked)
+
+
+async def test_a_proxy_that_is_none_is_named(monkeypatch, open_box):
+    only_proxy(monkeypatch, "ftp://x:1")
+    box = await open_box(ServerSpec("web", url="http://mcp.invalid/mcp"))
+    assert "is not a usable proxy" in box.servers[0].state.error
