@@ -8,7 +8,6 @@ that it knows, though it were for other addresses.
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import threading
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -66,16 +65,6 @@ class ByEnvironment(httpx2.BaseTransport):
                         f"{error.strerror or error}"
                     ) from None
             return self._by_proxy[proxy]
-
-
-def is_here(host: str) -> bool:
-    """Whether a host is this machine: by its address, since 127.0.0.1.example is any machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def proxy_of(url: httpx2.URL) -> str | None:

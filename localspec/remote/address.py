@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from localspec.core.errors import UsageError
-from localspec.core.proxies import is_here
+from localspec.core.hosts import is_here
 from localspec.core.safe_text import is_safe_name
 
 _UNIX = "unix:"

@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from localspec.core import proxies
+from localspec.core.hosts import is_here
 
 LARGEST_MESSAGE = 8 << 20
 """Bytes."""
@@ -195,7 +196,7 @@ async def address(
         LocalspecError: the environment names no usable proxy.
     """
     asked = httpx2.URL(url)
-    proxy = None if proxies.is_here(asked.host) else proxies.proxy_of(asked)
+    proxy = None if is_here(asked.host) else proxies.proxy_of(asked)
     client = httpx2.AsyncClient(
         transport=_Bounded(proxy=proxy),
         headers=dict(headers),
