@@ -61,8 +61,8 @@ def command(*, as_json: bool) -> None:
         write_line(f"{size(other.n_bytes):>8}  {other.name}")
     for repo, n in unfinished().items():
         tell(
-            f"{size(n)} of {repo} is not whole: pull it again to complete it, or remove it with "
-            f"localspec rm {repo}:QUANT"
+            f"{size(n)} of {repo} is not whole: pull it again to complete it, or, where no pull of "
+            f"it runs, remove all of {repo} with localspec rm {repo}"
         )
 
 

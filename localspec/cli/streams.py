@@ -31,6 +31,13 @@ class WaitingFile(io.FileIO):
             select.select([self], [], [])
         return found
 
+    def readall(self) -> bytes:
+        """All until the end."""
+        found, room = bytearray(), bytearray(1 << 16)
+        while n := self.readinto(room):
+            found += room[:n]
+        return bytes(found)
+
 
 def waiting(stream: TextIO) -> TextIO:
     """A stream that waits, in place of one of a file."""
@@ -41,8 +48,8 @@ def waiting(stream: TextIO) -> TextIO:
         io.BufferedReader(raw) if reads else io.BufferedWriter(raw),
         stream.encoding,
         stream.errors,
-        line_buffering=bool(stream.line_buffering),
-        write_through=getattr(stream, "write_through", False),
+        # Python writes through to a file that has no buffer; this one has.
+        line_buffering=bool(stream.line_buffering) or getattr(stream, "write_through", False),
     )
 
 

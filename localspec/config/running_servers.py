@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
 
 _SAME_S = 5.0
-"""Seconds by which the start of one process may differ between two looks: the clock is corrected,
-and the start is reckoned from that of the machine.
+"""Seconds by which the start of one process may differ between two looks, where it is told by a
+clock that is corrected.
 """
 
 
@@ -73,10 +74,11 @@ def running() -> list[RunningServer]:
     found = []
     for file in files:
         server = _read(file)
-        if server is not None and abs(began(server.pid) - server.began) < _SAME_S:
-            found.append(server)
-        else:
+        since = math.nan if server is None else began(server.pid)
+        if server is None or math.isnan(since):
             withdraw(file)
+        elif abs(since - server.began) < _SAME_S:  # else the number is another process's now
+            found.append(server)
     return found
 
 
@@ -88,7 +90,15 @@ def _read(file: Path) -> RunningServer | None:
 
 
 def began(pid: int) -> float:
-    """When a process began, in seconds of the clock; no number where there is no such process."""
+    """When a process began, in seconds: since the machine started where that is known, for clocks
+    are corrected; no number where there is no such process.
+    """
+    if Path("/proc/self/stat").is_file():
+        try:  # proc(5): the 22nd field, and the second one may have spaces
+            fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
+            return int(fields.split()[19]) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return math.nan
     import psutil  # here: mostly no server runs
 
     try:

@@ -154,7 +154,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return waits
 
 
-@pytest.mark.parametrize("reads", [read_stdin, read_line])
+def read_bytes() -> str:
+    return sys.stdin.buffer.read().decode()
+
+
+@pytest.mark.parametrize("reads", [read_stdin, read_line, read_bytes])
 def test_reading_waits_for_all_of_a_stdin_that_does_not_wait_itself(
     monkeypatch: pytest.MonkeyPatch, waits: threading.Event, reads: Callable[[], str]
 ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import sys
 from pathlib import Path
 from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from localspec.bench import history
@@ -363,6 +365,17 @@ def test_a_server_that_runs_stays_announced_where_nothing_is_read() -> None:
     file.parent.chmod(0o777)
     assert running_servers.running() == []
     assert file.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the times of Linux")
+def test_a_server_stays_announced_when_the_clock_is_corrected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """psutil reckons the start of a process from that of the machine, by the clock."""
+    began = running_servers.began(os.getpid())
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: began + 30.0)
+    assert running_servers.began(os.getpid()) == began
+    assert math.isnan(running_servers.began(2**30))
 
 
 def test_a_note_that_others_could_have_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,11 +217,15 @@ def test_a_pair_that_lacks_shards_is_removed_with_what_is_partial(
     assert not [p for p in hf_home.rglob("*") if p.is_file()]
 
 
-def test_a_partial_file_alone_is_removed_by_the_name_that_was_pulled(
+def test_a_partial_file_alone_is_removed_by_its_repository_and_by_no_name_that_may_be_anothers(
     hf_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     left("org/One-GGUF")
-    call(capfd, "rm", "org/One-GGUF:Q8_0", "-y")
+    said = call(capfd, "rm", "org/One-GGUF:Q8_0", "-y", code=3)[1]
+    assert "nothing of 'org/One-GGUF:Q8_0' is here to remove; parts of downloads" in said
+    assert "`localspec rm org/One-GGUF`" in said
+    assert hf_cache.partials("org/One-GGUF")
+    call(capfd, "rm", "org/One-GGUF", "-y")
     assert not hf_cache.partials("org/One-GGUF")
 
 

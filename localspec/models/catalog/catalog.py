@@ -4,6 +4,7 @@ Hugging Face cache.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,10 @@ def unfinished() -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for repo in hf_cache.repos():
-        parts = {part: part.stat().st_size for part in hf_cache.partials(repo)}
+        parts = dict[Path, int]()
+        for part in hf_cache.partials(repo):
+            with contextlib.suppress(OSError):  # it was completed meanwhile
+                parts[part] = part.stat().st_size
         for snapshot, candidates in hf_cache.models(HubRef(repo)):
             lacking = (entry for model in candidates if not model.whole for entry in model.entries)
             parts |= {(snapshot / one.path).resolve(): one.size for one in lacking}

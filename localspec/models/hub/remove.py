@@ -72,10 +72,13 @@ def plan_removal(name: str) -> Removal:
             raise UsageError(f"{name} is a file of yours; remove it yourself")
         hub = require_on_hub(name, ref)
         (paths, whole), staying = _of_hub(hub), []
-        named = whole and (hub.tag or hub.revision)
-        partials = [] if named else hf_cache.partials(hub.repo)
+        # What is partial has no name: all of a repository, else where shards are lacking.
+        own = (paths and not whole) or not (hub.tag or hub.revision)
+        partials = hf_cache.partials(hub.repo) if own else []
     if not paths and not partials:
         why = f" ({'; '.join(staying)})" if staying else ""
+        if not isinstance(ref, PairRef) and hf_cache.partials(hub.repo):
+            why = f"; parts of downloads, which have no names, go with `localspec rm {hub.repo}`"
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
     paths += _projectors_beside(paths)
     _require_inside([*paths, *partials])
