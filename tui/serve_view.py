@@ -134,12 +134,12 @@ class ServeView(App[None]):
 
     def _figures(self, service: Service) -> str:
         metrics = service.metrics
-        running = service.running - service.waiting
+        running = service.queue.size - service.queue.waiting
         parts = [
             f"{self._speed:.0f} tok/s",
-            f"{running}/{service.parallel} running",
-            f"{service.waiting} waiting",
-            f"KV {service.cache_use:.0%}",
+            f"{running}/{service.queue.parallel} running",
+            f"{service.queue.waiting} waiting",
+            f"KV {service.queue.cache_use:.0%}",
         ]
         if metrics.verified:
             parts.append(f"accepted {metrics.accepted / metrics.verified:.0%}")
@@ -155,7 +155,7 @@ class ServeView(App[None]):
 
 def _rows(service: Service) -> list[str]:
     """The running requests, the oldest first."""
-    found = service.requests_running
+    found = service.queue.requests
     rows = [_row(record) for record in found[:_ROWS]]
     if len(found) > _ROWS:
         rows.append(f"and {len(found) - _ROWS} more")

@@ -86,13 +86,13 @@ def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, of which each name has one value, as every reader of its text sees it.
 
     Raises:
-        ValueError: a name stands there twice.
+        ValueError: an object has two values of one name.
     """
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} stands there twice")
+        raise ValueError(f"an object has two values of {twice!r}")
     return found
 
 

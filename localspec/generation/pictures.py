@@ -1,9 +1,9 @@
 """The pictures of messages, as parts of prompts.
 
-Where a picture stands, the text of a prompt has a *mark* with a digest of what stands for it among
-the tokens: its rows and what the model wants around them. It goes through the chat template as text
-does; when the text is split into tokens, these take its place. So whoever compares texts compares
-pictures too, and the encoder that sees them.
+In place of a picture, the text of a prompt has a *mark*: a digest of the tokens that the picture
+becomes, which are its rows and what the model wants around them. The mark goes through the chat
+template as text does; when the text is split into tokens, those take its place. So whoever compares
+texts compares pictures too, and the encoder that sees them.
 
 A template is given much that others wrote: texts, tools, arguments. So a mark has a secret too as
 long as it may meet them, and what a template wrote keeps only the marks that have it.

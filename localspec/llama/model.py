@@ -88,7 +88,7 @@ class Model(Vocabulary):
         library.start()
         self.path = path
         self.digest = digest(path)
-        """Of the files as they were loaded."""
+        """Digest of the model's files as they were loaded."""
         self.offloads = gpu_layers != 0
         """Whether to use a GPU, if there is one."""
         params = c_api.llama_model_default_params()

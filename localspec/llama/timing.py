@@ -200,7 +200,7 @@ class Timed(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of the files of its weights, as they were loaded."""
+        """Digests of the files of the weights as they were loaded."""
         ...
 
     @property

@@ -102,7 +102,7 @@ class Start:
     seconds: float
     """What the state spares."""
     digest: bytes
-    """Of these and of the header."""
+    """Digest of these fields and of the header."""
 
     def is_of(self, header: bytes) -> bool:
         """Whether this and the header are what was written."""

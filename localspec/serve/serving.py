@@ -119,7 +119,7 @@ class Serving:
                     await self._serve(address)
                 finally:
                     server.stop()
-                    cutting = asyncio.get_running_loop().call_later(drain, self.service.cut)
+                    cutting = asyncio.get_running_loop().call_later(drain, self.service.queue.cut)
                     await serving
                     cutting.cancel()
                     await self._embeddings.close()
@@ -139,7 +139,7 @@ class Serving:
         server = self._server
         if not self._stopping.is_set():
             self._stopping.set()
-            running, drain = self.service.running, self._settings.drain_seconds
+            running, drain = self.service.queue.size, self._settings.drain_seconds
             if running:
                 self._front.notice(
                     f"stopping; {running} running replies have {drain:g} seconds to end "

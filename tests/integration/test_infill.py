@@ -418,7 +418,7 @@ async def test_a_client_that_leaves_frees_its_place(server: Served) -> None:
         writer.write(head.encode() + body)
         await reader.readuntil(b"data: ")
         writer.close()
-    while server.service.running:  # noqa: ASYNC110 - there is no event for it
+    while server.service.queue.size:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
 
 

@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold
     if stream and hold_at:
         await peer.reader.readuntil(b"Hello")
     peer.leave()
-    await until_so(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.queue.size == 0)
     assert world.engines[0].interrupted == [1]
     assert world.engines[0].running == 0
     assert world.slot.users == 0
@@ -155,7 +155,7 @@ async def test_so_does_one_that_has_sent_its_next_request(make_listening, way):
         await asyncio.sleep(0.01)
     getattr(peer, way)()
     if way == "leave":
-        await until_so(lambda: world.service.running == 0)
+        await until_so(lambda: world.service.queue.size == 0)
         assert world.engines[0].interrupted == [1]
     else:
         assert b"102 Processing" in await peer.reader.readline()  # asked whether it still reads
@@ -186,9 +186,9 @@ async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_list
     world.loading = asyncio.Event()
     peer = await Peer.at(world)
     peer.post(HI)
-    await until_so(lambda: world.service.running == 1)
+    await until_so(lambda: world.service.queue.size == 1)
     peer.leave()
-    await until_so(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.queue.size == 0)
     world.loading.set()
     assert not world.requests
 
@@ -445,7 +445,7 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     peer.post(HI | {"stream": True})
     await until_so(lambda: budget.answering > 0)
     await until_so(lambda: budget.answering == 0)
-    await until_so(lambda: (world.service.running, world.slot.users) == (0, 0))
+    await until_so(lambda: (world.service.queue.size, world.slot.users) == (0, 0))
     assert not world.defects
     peer.leave()
 
@@ -496,7 +496,7 @@ async def test_a_client_that_reads_slowly_keeps_no_model_from_others(make_listen
     slow, other = await Peer.at(world), await Peer.at(world)
     slow.writer.transport.pause_reading()
     slow.post(HI | {"stream": True, "n": 2})
-    await until_so(lambda: len(world.requests) == 2 and world.service.running == 0)
+    await until_so(lambda: len(world.requests) == 2 and world.service.queue.size == 0)
     assert budget.answering > 10_000_000  # what the buffers between them do not hold
     world.words = ("Hi",)
     other.post(HI | {"model": "other"})
@@ -517,7 +517,7 @@ async def test_a_stream_that_is_read_too_slowly_for_the_memory_ends_with_an_erro
     slow = await Peer.at(world)
     slow.writer.transport.pause_reading()
     slow.post(HI | {"stream": True})
-    await until_so(lambda: world.requests and world.service.running == 0)
+    await until_so(lambda: world.requests and world.service.queue.size == 0)
     assert world.engines[0].interrupted == [1]
     assert 0 < budget.answering <= 1 << 20
     assert "read too slowly" in world.lines[0]
@@ -562,7 +562,7 @@ async def test_connections_dropped_at_random_leave_nothing_behind(make_listening
 
     for _ in range(20):
         await asyncio.gather(*(client() for _ in range(25)))
-    await until_so(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.queue.size == 0)
     assert world.slot.users == 0
     assert world.engines[0].running == 0
     assert not world.defects
@@ -688,7 +688,7 @@ async def test_a_server_that_ends_leaves_the_socket_of_its_successor(tmp_path):
         writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % CHAT.encode())
         writer.write(b"Content-Type: application/json\r\n")
         writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-        await until_so(lambda: ending.service.running)
+        await until_so(lambda: ending.service.queue.size)
         ending.stop(143)
         await until_so(lambda: not listens(path))
         _, second, running = await start_serving(stack, path)
@@ -792,7 +792,7 @@ async def test_a_client_that_closes_after_reading_all_is_told_apart_from_one_tha
     if hold_at:
         await peer.reader.readuntil(b"Hello")
     peer.writer.close()
-    await until_so(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.queue.size == 0)
     assert world.engines[0].interrupted == [1]
 
 
@@ -1005,7 +1005,7 @@ async def test_an_answer_counts_until_its_client_has_read_it(make_listening):
         peer.post(HI)
         await until_so(lambda: budget.answering > 20_000_000)
     assert await peers[1].status() == 503
-    assert world.service.running == 0  # the reply has ended, and is in memory
+    assert world.service.queue.size == 0  # the reply has ended, and is in memory
     peers[0].writer.transport.resume_reading()
     head = (await peers[0].reader.readuntil(b"\r\n\r\n")).lower()
     length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])

@@ -150,7 +150,7 @@ async def test_replies_that_the_end_of_the_server_cuts_are_errors_and_not_whole(
     whole = asyncio.create_task(world.client.post(path, json=body))
     stream = asyncio.create_task(world.client.post(path, json=body | {"stream": True}))
     await until_so(lambda: world.service.metrics.emitted == 4)  # both have begun
-    world.service.cut()
+    world.service.queue.cut()
     answer = await whole
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "server_stopping"
@@ -171,7 +171,7 @@ async def test_no_choice_begins_once_the_server_stops(world, monkeypatch, at, bo
         begun.append(request)
         made = reply(request)
         if len(begun) == at:
-            asyncio.get_running_loop().call_soon(world.service.cut)
+            asyncio.get_running_loop().call_soon(world.service.queue.cut)
         return made
 
     monkeypatch.setattr(world.engines[0], "reply", cuts)
@@ -358,14 +358,14 @@ async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
     await world.slots.load()
     world.hold = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
-    await until_so(lambda: world.service.running == 3, pause=turn)
+    await until_so(lambda: world.service.queue.size == 3, pause=turn)
     refused = await world.client.post(CHAT, json=HI)
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "queue_full"
     assert int(refused.headers["retry-after"]) >= 1
     world.hold.set()
     assert [(await task).status_code for task in asked] == [200, 200, 200]
-    assert world.service.running == 0
+    assert world.service.queue.size == 0
 
 
 async def test_one_client_that_fills_the_queue_leaves_a_place_to_others(make_world):
@@ -381,10 +381,10 @@ async def test_one_client_that_fills_the_queue_leaves_a_place_to_others(make_wor
         return asyncio.create_task(world.client.post(CHAT, json=HI, headers=who))
 
     asked = [ask(first) for _ in range(3)]
-    await until_so(lambda: world.service.running == 3, pause=turn)
+    await until_so(lambda: world.service.queue.size == 3, pause=turn)
     assert (await ask(first)).status_code == 429
     asked.append(ask(other))
-    await until_so(lambda: world.service.running == 4, pause=turn)
+    await until_so(lambda: world.service.queue.size == 4, pause=turn)
     assert (await ask(other)).status_code == 429
     world.hold.set()
     assert [(await task).status_code for task in asked] == [200] * 4
@@ -397,7 +397,7 @@ async def test_the_prompts_of_a_batch_count_for_the_queue(make_world):
     await world.slots.load()
     world.hold = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(2)]
-    await until_so(lambda: world.service.running == 2, pause=turn)
+    await until_so(lambda: world.service.queue.size == 2, pause=turn)
     batch = {"prompt": ["a", "b", "c"]}
     assert (await world.client.post("/v1/completions", json=batch)).status_code == 429
     world.hold.set()
@@ -486,7 +486,7 @@ async def test_requests_for_two_models_in_turns_cost_one_exchange_each_way(two_m
     asked = []
     for name in names:
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
-        await until_so(lambda: world.service.running == len(asked), pause=turn)
+        await until_so(lambda: world.service.queue.size == len(asked), pause=turn)
     world.hold.set()
     assert [(await task).json()["model"] for task in asked] == names
     assert [engine.options.model for engine in world.engines] == ["fake", "other", "fake"]
@@ -524,7 +524,7 @@ async def test_all_that_wait_for_a_model_that_cannot_be_loaded_are_refused(two_m
     asked = []
     for name in ("other", "fake", "other"):
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
-        await until_so(lambda: world.service.running == len(asked), pause=turn)
+        await until_so(lambda: world.service.queue.size == len(asked), pause=turn)
     world.loading.set()
     await until_so(lambda: not world.slot.loading, pause=turn)
     world.load_error = None
@@ -536,7 +536,7 @@ async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_mod
     world.loading = asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
     await until_so(lambda: world.slot.loading, pause=turn)
-    world.service.cut()
+    world.service.queue.cut()
     answer = await asked
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
     world.loading.set()
@@ -574,7 +574,7 @@ async def test_an_engine_that_ends_while_it_loads_is_one_line_for_all_who_wait(t
     asked = []
     for _ in range(3):
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"})))
-        await until_so(lambda: world.service.running == len(asked), pause=turn)
+        await until_so(lambda: world.service.queue.size == len(asked), pause=turn)
     world.loading.set()
     assert [(await task).status_code for task in asked] == [503, 503, 503]
     assert world.notices[1:] == ["the engine cannot be started: the engine stopped (signal 9)"]

@@ -218,7 +218,7 @@ async def test_those_that_come_while_a_model_waits_for_its_place_wait_for_the_sa
     asked = []
     for _ in range(3):
         asked.append(asyncio.create_task(ask(world, "third")))
-        await until_so(lambda: world.service.running == 2 + len(asked), pause=turn)
+        await until_so(lambda: world.service.queue.size == 2 + len(asked), pause=turn)
     end.set()
     assert await asyncio.gather(*long, *asked) == ["other", "fake", *["third"] * 3]
     assert len(world.engines) == 3
@@ -297,7 +297,7 @@ async def test_a_model_in_use_stays_as_long_as_loading_it_took(make_models):
     slot._stay._seconds = 1000.0
     await ask(world, "fake")
     asked = asyncio.create_task(ask(world, "other"))
-    await until_so(lambda: world.service.running == 1, pause=turn)
+    await until_so(lambda: world.service.queue.size == 1, pause=turn)
     for _ in range(3):
         assert await ask(world, "fake") == "fake"
     assert alive(world) == ["fake"]
@@ -468,12 +468,12 @@ async def test_a_full_queue_of_one_model_keeps_nobody_from_another_that_is_idle(
     end, asked = await held(world, "fake", "fake")
     world.hold = end
     asked += [asyncio.create_task(ask(world, "fake")) for _ in range(queue)]
-    await until_so(lambda: service.running == 2 + queue, pause=turn)
+    await until_so(lambda: service.queue.size == 2 + queue, pause=turn)
     for _ in range(2):
         assert await ask(world, "fake") == 429
-    assert (service.waiting, service.parallel) == (queue, 4)
+    assert (service.queue.waiting, service.queue.parallel) == (queue, 4)
     asked += [asyncio.create_task(ask(world, "other")) for _ in range(2)]
-    await until_so(lambda: service.running == 4 + queue, pause=turn)
+    await until_so(lambda: service.queue.size == 4 + queue, pause=turn)
     assert await ask(world, "other") == 429
     assert len((await world.client.get("/slots")).json()) == 4
     end.set()
@@ -581,10 +581,10 @@ async def test_a_full_queue_takes_no_batch_for_a_model_that_is_not_loaded(make_m
     end, asked = await held(world, "fake", "fake")
     world.hold = end
     asked += [asyncio.create_task(ask(world, "fake")) for _ in range(4)]
-    await until_so(lambda: world.service.running == 6, pause=turn)
+    await until_so(lambda: world.service.queue.size == 6, pause=turn)
     batch = {"model": "other", "prompt": ["a", "b", "c"]}
     assert (await world.client.post("/v1/completions", json=batch)).status_code == 429
     asked.append(asyncio.create_task(ask(world, "other")))
-    await until_so(lambda: world.service.running == 7, pause=turn)
+    await until_so(lambda: world.service.queue.size == 7, pause=turn)
     end.set()
     assert await asyncio.gather(*asked) == ["fake"] * 6 + ["other"]

@@ -30,7 +30,7 @@ from localspec.drafters.lookup.suffix_index import LONGEST
 SIZES = (16, 8)
 """Tokens that are hashed, the most first: a longer passage is found before a newer one."""
 _SLOTS = 2
-"""Of a table of each size, for each token that there is room for."""
+"""Slots of the table of one size for each token that there is room for."""
 _FREE = 16
 """Slots of a table for each token, as long as there may be so many: few places are lost then."""
 _PER_PLACE = 4 + 4

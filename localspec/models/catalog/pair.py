@@ -73,7 +73,7 @@ class HubFile:
         return found if all(map(paths.is_file, found)) else ()
 
     def parts(self) -> tuple[Path, ...]:
-        """As `paths`; where a pull was interrupted, the shards that are there."""
+        """Paths of the file, or of the shards of it that are here after an interrupted pull."""
         names, whole = shard_names(self.file), self.paths()
         if whole or len(names) == 1:
             return whole

@@ -21,6 +21,7 @@ from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
+from localspec.serve.backend.answer_queue import AnswerQueue
 from localspec.serve.backend.answering import Answering, require_room
 from localspec.serve.backend.downloads import Downloads
 from localspec.serve.backend.embeddings import Embeddings
@@ -29,11 +30,10 @@ from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
-from localspec.serve.backend.records import ReplyRecord, RequestRecord, Tracing, log_line
+from localspec.serve.backend.records import RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.body_budget import Caller
 from localspec.serve.http.errors import (
-    RETRY_SECONDS,
     ApiError,
     bad_request,
     of_engine,
@@ -78,7 +78,7 @@ class Service:
         self.metrics = Metrics()
         self.tracing = Tracing()
         self.started = time.time()
-        self._running: set[Answering] = set()
+        self.queue = AnswerQueue(slot, settings.limits.waiting)
         self._told: dict[tuple[str, str], None] = {}
         self._asked: set[asyncio.Task[Any]] = set()
         """Examinations, texts that are split, and adapters that are loaded or unloaded."""
@@ -281,86 +281,21 @@ class Service:
             return whole
         return dataclasses.replace(whole, owner=owner, adapters=uses)
 
-    @property
-    def parallel(self) -> int:
-        """Replies that run at a time; one where no model is loaded."""
-        return sum(info.parallel for info in self.slot.loaded.values()) or 1
-
-    @property
-    def running(self) -> int:
-        """Replies that are wanted now, waiting ones included."""
-        return sum(answering.size for answering in self._running)
-
-    @property
-    def waiting(self) -> int:
-        """Replies that wait: for each model those beyond what it answers at a time."""
-        models = {one.model: one for one in (a.options for a in self._running)}
-        return sum(max(0, self._beyond(options)) for options in models.values())
-
-    def _beyond(self, options: Options) -> int:
-        """How many replies of a model are wanted beyond those that it answers at a time; of one
-        that is not loaded, one waits for that. Negative: as many more would run.
-        """
-        info = self.slot.info_of(options)
-        wanted = sum(a.size for a in self._running if a.options.model == options.model)
-        return wanted - (1 if info is None else info.parallel)
-
-    @property
-    def cache_use(self) -> float:
-        """Part of the KV caches that running replies use."""
-        used = sum(reply.context_used for reply in self.replies_running())
-        room = sum(info.context * info.parallel for info in self.slot.loaded.values())
-        return used / room if room else 0.0
-
-    def replies_running(self) -> list[ReplyRecord]:
-        """The replies that have not ended."""
-        return [
-            reply
-            for answering in self._running
-            for reply in answering.record.replies
-            if reply.finish_reason is None
-        ]
-
-    @property
-    def requests_running(self) -> list[RequestRecord]:
-        """The requests that are being answered, the oldest first."""
-        return sorted((a.record for a in self._running), key=lambda record: record.arrived)
-
     def entered(self, answering: Answering) -> None:
         """Count an answer that begins.
 
         Raises:
             ApiError: 429, too many wait.
         """
-        waiting, most = self.waiting, self.settings.limits.waiting
-        caller, taken = answering.record.caller, waiting
-        if most and all(one.record.caller != caller for one in self._running):
-            taken = min(waiting, most)
-            most += max(1, most // 4)  # places that who fills the queue cannot take
-        # Where a sequence is free, a batch may be larger than the queue. One request may wait for a
-        # model that is not loaded, whatever else waits.
-        free = self._beyond(answering.options) < 0
-        loaded = self.slot.info_of(answering.options) is not None or not self.slot.loaded
-        more = answering.size - free
-        if not (free and loaded) and more and taken + more > most:
+        try:
+            self.queue.enter(answering)
+        except ApiError:
             self.metrics.rejected += 1
-            raise ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                f"{waiting} requests are waiting already; try again later",
-                code="queue_full",
-                retry_after=RETRY_SECONDS,
-            )
-        self._running.add(answering)
-
-    def cut(self) -> None:
-        """End all running replies with an error: the server stops."""
-        for answering in [*self._running]:
-            answering.cut()
+            raise
 
     def left(self, answering: Answering) -> None:
         """Count an answer that has ended, and tell of it."""
-        if answering in self._running:
-            self._running.discard(answering)
+        if self.queue.leave(answering):
             self.metrics.finished(answering.record)
             self.tracing.ended(answering.record)
             self.reporter.line(log_line(answering.record))

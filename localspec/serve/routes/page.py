@@ -91,7 +91,7 @@ def _facts(service: Service) -> Iterable[tuple[str, str]]:
             guesses = f"{metrics.accepted / metrics.verified:.0%} of the guesses right"
         said = f"{metrics.emitted} tokens, {speed:.0f} a second, {guesses}"
         yield "so far", said
-    yield "running", f"{service.running} replies"
+    yield "running", f"{service.queue.size} replies"
 
 
 def programs_of(base: str, model: str, *, key: bool) -> list[tuple[str, str]]:

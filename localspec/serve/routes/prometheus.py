@@ -121,12 +121,12 @@ def _of_texts(m: Metrics) -> list[str]:
 
 
 def _gauges(service: Service) -> Iterator[_Row]:
-    waiting = service.waiting
-    running = service.running - waiting
+    queue = service.queue
+    waiting, running = queue.waiting, queue.size - queue.waiting
     rows: Sequence[tuple[str, str, float]] = (
         ("vllm:num_requests_running", "Replies that run.", running),
         ("vllm:num_requests_waiting", "Replies that wait.", waiting),
-        ("vllm:kv_cache_usage_perc", "Part of the KV cache in use, 0 to 1.", service.cache_use),
+        ("vllm:kv_cache_usage_perc", "Part of the KV cache in use, 0 to 1.", queue.cache_use),
         ("llamacpp:requests_processing", "Replies that run.", running),
         ("llamacpp:requests_deferred", "Replies that wait.", waiting),
         ("localspec:engine_up", "1 if a model is ready.", service.slot.ready),

@@ -40,7 +40,7 @@ async def props(service: Service, request: Request) -> Response:
                 "n_ctx": info.context if info is not None else None,
                 "params": defaults | {"n_predict": service.settings.max_tokens or -1},
             },
-            "total_slots": service.parallel,
+            "total_slots": service.queue.parallel,
             "model_alias": service.models.present,
             "modalities": {
                 "vision": info is not None and info.sees,
@@ -67,7 +67,7 @@ async def slots(service: Service, request: Request) -> Response:
     Raises:
         ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
     """
-    found = _slots([*service.slot.loaded.values()], service.replies_running())
+    found = _slots([*service.slot.loaded.values()], service.queue.replies)
     if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in found):
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
