@@ -74,11 +74,10 @@ def running() -> list[RunningServer]:
     found = []
     for file in files:
         server = _read(file)
-        since = math.nan if server is None else began(server.pid)
-        if server is None or math.isnan(since):
-            withdraw(file)
-        elif abs(since - server.began) < _SAME_S:  # else the number is another process's now
+        if server is not None and abs(began(server.pid) - server.began) < _SAME_S:
             found.append(server)
+        else:  # no such process, or another one has its number
+            withdraw(file)
     return found
 
 
