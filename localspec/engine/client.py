@@ -21,6 +21,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
+from localspec.core.processes import children
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine import protocol
 from localspec.engine.messages import (
@@ -279,11 +280,8 @@ class EngineClient:
                 process.stdin.close()
             # The reader ends once the process has; until then it must keep the pipe flowing.
             self._replies_fail(EngineError("the engine was closed"))
-            done, _ = await asyncio.wait({reader}, timeout=_CLOSE_SECONDS)
-            if not done:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await reader
+            await children.ended(process, _CLOSE_SECONDS)
+            await asyncio.wait({reader})
         finally:
             self._closing = False
             self._process = self._reader = None

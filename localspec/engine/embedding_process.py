@@ -114,11 +114,7 @@ class EmbeddingProcess:
         if process is not None and process.returncode is None:
             assert process.stdin is not None
             process.stdin.close()
-            try:
-                await asyncio.wait_for(process.wait(), _END_S)
-            except TimeoutError:
-                _kill(process)
-                await process.wait()
+            await children.ended(process, _END_S)
         if self._reader is not None:
             await self._reader
 
@@ -168,10 +164,7 @@ class EmbeddingProcess:
                     asked.set_result(answer)
         self.info = None
         asked, self._asked = self._asked, None
-        try:
-            await asyncio.wait_for(process.wait(), _END_S)
-        except TimeoutError:  # it closed its side, and goes on
-            _kill(process)
+        await children.ended(process, _END_S)  # it may have closed its side only
         error = EngineError(await self._end(process))
         if asked is not None:
             asked.set_exception(error)

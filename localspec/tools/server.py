@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -191,10 +192,7 @@ class ServerProcess:
             reading.cancel()
         if process.stdin is not None:
             process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE)
-        _kill_group(process)  # also what the host has left behind
-        await process.wait()
+        await children.ended(process, _GRACE, functools.partial(_kill_group, process))
         self._fail_calls("it was ended")
 
     def _send(self, message: Mapping[str, Any]) -> None:

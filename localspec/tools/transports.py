@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from localspec.core import proxies
 from localspec.core.hosts import is_here
+from localspec.core.processes import children
 
 LARGEST_MESSAGE = 8 << 20
 """Bytes."""
@@ -150,10 +151,7 @@ async def _end(process: Process) -> None:
     """Close its stdin, then end it."""
     if process.stdin is not None:
         process.stdin.close()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GRACE)
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    await children.ended(process, _GRACE)
 
 
 class _Counted(httpx2.AsyncByteStream):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,9 +175,4 @@ class PullProcess:
             return
         if process.stdin is not None:
             process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), _PATIENCE)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        await children.ended(process, _PATIENCE)

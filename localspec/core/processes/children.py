@@ -11,15 +11,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.core import errors
 from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.core.files import checked
 
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
+_KILLED_S = 1.0
+"""Seconds for the end of a process that was killed."""
 _HOME = str(Path(__file__).resolve().parents[3])
 """The folder that holds this package."""
 
@@ -101,10 +107,27 @@ async def ask_async(module: str, *arguments: str) -> Any:
     except ValueError as error:
         raise LocalspecError(f"no answer: {error}") from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+        await ended(process, 0.0)
     raise _failed(err, process.returncode)
+
+
+async def ended(process: Process, seconds: float, kill: Callable[[], None] | None = None) -> None:
+    """Wait until a process has ended, and kill it where that takes longer, or where nobody waits
+    any more: cancelled, it leaves nothing running. ``kill`` ends what the process started too,
+    which may keep its pipes open.
+    """
+    import asyncio  # here: as above
+
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            (kill or process.kill)()
+    try:
+        await asyncio.wait_for(process.wait(), _KILLED_S)
+    except TimeoutError:  # asyncio waits for the end of its pipes too, which nobody reads any more
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def failed(error: LocalspecError) -> dict[str, Any]:

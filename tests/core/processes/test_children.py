@@ -1,5 +1,6 @@
 """Children end with their parents, also where the system does not see to that itself."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from localspec.core.processes import children
 
 _PARENT = """
 import subprocess, sys, time
@@ -52,3 +55,27 @@ def test_a_child_ends_when_its_parent_was_killed(function: str) -> None:
     finally:
         if _alive(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+async def test_nothing_is_left_running_where_nobody_waits_for_its_end() -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60", stdout=asyncio.subprocess.PIPE)
+    ending = asyncio.create_task(children.ended(process, 60.0))
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.wait({ending})
+    assert ending.cancelled()
+    assert await process.wait() == -signal.SIGKILL
+
+
+async def test_a_process_that_does_not_end_by_itself_is_killed_in_time() -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    await children.ended(process, 0.1)
+    assert process.returncode == -signal.SIGKILL
+    await children.ended(process, 0.0)
+
+
+async def test_a_process_ends_whose_words_nobody_reads() -> None:
+    process = await asyncio.create_subprocess_exec("yes", stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(30):
+        await children.ended(process, 0.5)
+        assert await process.wait() == -signal.SIGKILL
