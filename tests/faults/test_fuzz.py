@@ -28,7 +28,7 @@ def test_no_damaged_input_ends_otherwise_than_in_a_result_or_a_documented_error(
     search = SEARCHES[name](tmp_path)
     runner = Runner({name: search}, found.append)
     try:
-        for seed in range(NUMBER.get(name, 25)):
+        for seed in range(NUMBER.get(name, 15)):
             runner.one(name, 1_000_000 + seed)
     finally:
         search.close()

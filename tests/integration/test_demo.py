@@ -156,11 +156,11 @@ def test_acceptance_on_held_out_prompts_at_temperature_1() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
-    """5,000 rounds from one prompt; chi-squared with a false-alarm rate of 1e-4 (seeds fixed).
+    """2,500 rounds from one prompt; chi-squared with a false-alarm rate of 1e-4 (seeds fixed).
 
     The prompt is the built-in one whose next token is the least certain.
     """
-    runs = 5_000
+    runs = 2_500
     options = Options(drafter=("model",), draft_max=2, verifier="rejection", threads=1)
     with Runtime.open(options) as runtime:
         processor = LogitsProcessor(FULL, runtime.pair.target_model.n_vocab)

@@ -106,9 +106,9 @@ def test_reranked_trees_follow_the_target_under_rejection() -> None:
 
 @pytest.mark.slow
 def test_reranked_trees_follow_the_target_closely() -> None:
-    """An error of 8.4 % of each probability, as a mean square, is found nine times in ten."""
+    """An error of 12 % of each probability, as a mean square, is found nine times in ten."""
     drafter = tables.growing(DRAFT, Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 8_000, tables.Broad()) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 4_000, tables.Broad()) > FALSE_ALARM
 
 
 def test_this_would_tell_if_drawn_tokens_were_reranked() -> None:

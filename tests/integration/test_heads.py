@@ -253,11 +253,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 def test_a_trained_head_leaves_the_distribution_alone(
     trained: dict[str, Pair], kind: str, drafter: str
 ) -> None:
-    """1,200 draws of two tokens under rejection against the target's own distribution of them.
+    """600 draws of two tokens under rejection against the target's own distribution of them.
 
     The test alarms falsely with a probability of 1e-4.
     """
-    runs, full = 1200, Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    runs, full = 600, Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
     said, counts = [Message("user", "Tell me something.")], Counter[tuple[int, ...]]()
     options = trained[kind].options(
         draft_max=2, verifier="rejection", drafter=(drafter,), threads=1

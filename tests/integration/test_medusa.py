@@ -341,8 +341,8 @@ def p_value(policy: object, runs: int, *, trees: bool) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "trees"), [(Fixed(3), False), (tables.Broad(), True)])
 def test_rejection_follows_the_target_closely(policy: object, trees: bool) -> None:
-    """An error of 10 % of each probability, as a mean square, is found nine times in ten."""
-    assert p_value(policy, 8_000, trees=trees) > FALSE_ALARM
+    """An error of 14 % of each probability, as a mean square, is found nine times in ten."""
+    assert p_value(policy, 4_000, trees=trees) > FALSE_ALARM
 
 
 def medusa(

@@ -98,7 +98,7 @@ def test_few_first_replies_are_slower_than_plain_decoding_on_any_machine(
     found = [
         Setting(curve, STEADY, (drafter,)).cold(replies).least
         for curve in CURVES
-        for drafter in ("model", "close", "bad")
+        for drafter in ("model", "bad")
     ]
     assert sum(least >= 0.965 for least in found) >= 0.8 * len(found)
     assert sum(found) >= 0.98 * len(found)
@@ -127,7 +127,7 @@ def test_a_session_is_near_the_best_fixed_length_whatever_disturbs_it(
 ) -> None:
     for name, best in best_lengths.items():
         setting = Setting(BY_NAME[name], disturbance, ("suffix", "model"))
-        sessions = [setting.warm(replies, seed=seed) for seed in range(3)]
+        sessions = [setting.warm(replies, seed=seed) for seed in range(2)]
         least = 1.0 if disturbance is STEADY else 0.94  # of the undisturbed machine's best
         assert sum(reached.tokens for reached in sessions) / len(sessions) >= least * best
 

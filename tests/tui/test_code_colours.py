@@ -42,8 +42,8 @@ def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
     """Computing of a thread: what a rule takes nothing can stop. Later matches are of less text."""
     rules, choice = lexer(language), random.Random(language)
     list(rules.get_tokens("x"))
-    several = ["".join(choice.choices(PIECES, k=choice.randint(2, 3))) for _ in range(6)]
-    several += choice.sample(PIECES, 6)
+    several = ["".join(choice.choices(PIECES, k=choice.randint(2, 3))) for _ in range(3)]
+    several += choice.sample(PIECES, 3)
     mixed = [(choice.choice(HEADS), piece) for piece in several]
     for head, piece in [*itertools.product(HEADS, RUNS), *mixed]:
         code = (head + piece * LONGEST)[: LONGEST - 3] + choice.choice(["", "\n!x"])

@@ -227,8 +227,8 @@ DRAWN = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "setting"), DRAWN)
 def test_rejection_follows_the_exact_distribution_closely(kind: str, setting: str) -> None:
-    """An error of 17 % of each probability, as a mean square, is found nine times in ten."""
-    assert chance(kind, setting, 3_000, 4) > FALSE_ALARM
+    """An error of 29 % of each probability, as a mean square, is found nine times in ten."""
+    assert chance(kind, setting, 1_000, 4) > FALSE_ALARM
 
 
 @pytest.mark.slow
