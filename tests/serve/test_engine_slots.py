@@ -588,3 +588,44 @@ async def test_a_full_queue_takes_no_batch_for_a_model_that_is_not_loaded(make_m
     await until_so(lambda: world.service.queue.size == 7, pause=turn)
     end.set()
     assert await asyncio.gather(*asked) == ["fake"] * 6 + ["other"]
+
+
+async def test_a_model_that_fits_nowhere_is_refused_while_others_ask_all_the_time(
+    make_models, monkeypatch
+):
+    """No slot is added for them before it has been tried alone."""
+    world, opened = await make_models(2), FakeEngine.open
+    world.fits = {"other"}
+    assert await ask(world, "other") == "other"
+
+    async def tight(engine):
+        await turn(0)
+        if engine.options.model == "third":
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    monkeypatch.setattr(engine_times, "_IN_USE", 0.0)
+    world.fits = {"fake", "other"}
+    large = asyncio.create_task(ask(world, "third"))
+
+    async def asks(name):
+        while not large.done():
+            assert await ask(world, name) == name
+
+    others = [asyncio.create_task(asks(name)) for name in ("fake", "other") * 3]
+    async with asyncio.timeout(60):
+        assert await large == 503
+        await asyncio.gather(*others)
+    tried = [engine.options.model for engine in world.engines].count("third")
+    assert tried <= 2
+    assert {await ask(world, "fake"), await ask(world, "other")} == {"fake", "other"}
+    assert sorted(alive(world)) == ["fake", "other"]
+
+
+async def test_a_batch_larger_than_the_queue_is_taken_where_nothing_waits(make_models):
+    """Also for a model that is not loaded: trying again later would not help."""
+    world = await make_models(2, limits=Limits(waiting=4))
+    for name in ("fake", "other"):
+        batch = {"model": name, "prompt": list("abcdefgh")}
+        assert (await world.client.post("/v1/completions", json=batch)).status_code == 200

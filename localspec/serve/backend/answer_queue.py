@@ -66,10 +66,11 @@ class AnswerQueue:
         if most and all(one.record.caller != caller for one in self._answers):
             taken = min(waiting, most)
             most += max(1, most // 4)  # places that who fills the queue cannot take
-        # Where a sequence is free, a batch may be larger than the queue. One request may wait for a
-        # model that is not loaded, whatever else waits.
+        # Where a sequence is free, a batch may be larger than the queue; for a model that is not
+        # loaded only where nothing waits, and one reply whatever else does.
         free = self._beyond(answering.options) < 0
         loaded = self._slots.info_of(answering.options) is not None or not self._slots.loaded
+        loaded = loaded or not waiting
         more = answering.size - free
         if not (free and loaded) and more and taken + more > most:
             raise ApiError(

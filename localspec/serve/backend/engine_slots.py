@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
@@ -53,6 +54,10 @@ class EngineSlots(HeldModels):
         self.adapters, self._pauses = RequestedAdapters(), RestartPauses()
         super().__init__(self._made(options))
         self._waiting = WaitingList()
+        self._wanted = Counter[str]()
+        """By their models, the requests that have no engine yet."""
+        self._large = set[str]()
+        """Models that did not fit beside others: while one is wanted, there is no slot more."""
         self._asked: dict[str, asyncio.Task[None]] = {}
         """By their models, the running questions whether they have room beside others."""
         self._look: asyncio.TimerHandle | None = None
@@ -151,7 +156,7 @@ class EngineSlots(HeldModels):
         """
         known = self.slot_of(options) is not None or self._leaves(options)
         beside = len(self._slots) < self._most and not all(slot.empty for slot in self._slots)
-        return beside and not known and not self.closed
+        return beside and not known and not self._large and not self.closed
 
     def _leaves(self, options: Options) -> bool:
         """Whether another model is being loaded in place of that one, which may come back."""
@@ -160,6 +165,20 @@ class EngineSlots(HeldModels):
 
     async def _ready(self, options: Options | None) -> tuple[EngineSlot, OwnEngine]:
         """The slot of a request, and its engine."""
+        if options is None:
+            return await self._loaded(None)
+        self._wanted[options.model] += 1
+        try:
+            return await self._loaded(options)
+        finally:
+            self._wanted[options.model] -= 1
+            if not self._wanted[options.model]:
+                del self._wanted[options.model]
+                if options.model in self._large:
+                    self._large.remove(options.model)
+                    self._offer_room()
+
+    async def _loaded(self, options: Options | None) -> tuple[EngineSlot, OwnEngine]:
         beside = True
         while True:
             self._require_no_pause(options)
@@ -200,7 +219,8 @@ class EngineSlots(HeldModels):
             failed = isinstance(error, LocalspecError) and slot.info is None and not slot.loading
             own = options is None or options.model == slot.options.model  # else it was exchanged
             if failed and own:
-                self._remove(slot)
+                large = isinstance(error, OutOfMemoryError)
+                self._remove(slot, slot.options.model if large else "")
             self._leave(slot)
             if slot not in self._slots:
                 await slot.close()
@@ -208,13 +228,21 @@ class EngineSlots(HeldModels):
                 slot.attempt.add_done_callback(lambda _: self._advance())
             raise
 
-    def _remove(self, slot: EngineSlot) -> None:
-        """Remove a slot that has no engine, unless it is the only one."""
+    def _remove(self, slot: EngineSlot, large: str = "") -> None:
+        """Remove a slot that has no engine, unless it is the only one; ``large`` is the model that
+        was to be loaded there and did not fit beside the others.
+        """
         if slot in self._slots and len(self._slots) > 1:
             self._slots.remove(slot)
             self._removed_restarts += slot.restarts
-            for options in self._waiting.beside:
-                self._ask_for_room(options)
+            if self._wanted[large]:
+                self._large.add(large)
+            self._offer_room()
+
+    def _offer_room(self) -> None:
+        """Ask whether there is room for those who wait for it, where there may be a slot more."""
+        for options in self._waiting.beside:
+            self._ask_for_room(options)
 
     async def _turn(self, options: Options | None, *, beside: bool) -> EngineSlot:
         """The slot of a request, when it is its turn; the request leaves it by `_leave`."""
@@ -290,15 +318,15 @@ class EngineSlots(HeldModels):
                 f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
             )
         task = slot.exchange(options)
-        task.add_done_callback(lambda _: self._exchanged(slot, task))
+        task.add_done_callback(lambda _: self._exchanged(slot, task, options.model))
         return slot
 
-    def _exchanged(self, slot: EngineSlot, task: asyncio.Task[None]) -> None:
+    def _exchanged(self, slot: EngineSlot, task: asyncio.Task[None], model: str) -> None:
         """A model was loaded in place of another one, or could not be. One that does not even fit
         so takes the place of a further one.
         """
         if not task.cancelled() and isinstance(task.exception(), OutOfMemoryError):
-            self._remove(slot)
+            self._remove(slot, model)
         self._advance()
 
     def _look_again(self, stays: Sequence[float]) -> None:
