@@ -245,6 +245,27 @@ def test_a_key_ring_that_fails_is_no_reason_not_to_load_a_model_here(played, mon
     assert (opened, server.asked) == ([], [])
 
 
+@pytest.mark.parametrize("command", ["true", "printf 'a\\nb'", "'"])
+def test_a_key_ring_that_gives_no_key_is_no_reason_not_to_load_a_model_here(
+    played, monkeypatch, command
+):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    configure(f"api_key_command = {json.dumps(command)}\n")
+    announce(server, key=True)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
+    assert (opened, server.asked) == ([], [])
+
+
+def test_an_odd_key_of_the_environment_is_no_reason_not_to_load_a_model_here(played, monkeypatch):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    monkeypatch.setenv(keys.OWN, "two\nlines")
+    announce(server, key=True)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
+    assert (opened, server.asked) == ([], [])
+
+
 def test_a_running_server_is_found_and_must_answer(played, capsys, monkeypatch):
     info = http(200, {"version": 1, "info": {}})
     announce(played({"/localspec/info": info}), key=False)
