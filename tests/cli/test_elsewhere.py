@@ -26,6 +26,7 @@ from localspec.config import settings as config
 from localspec.config.running_servers import RunningServer
 from localspec.core.errors import AccessError, UsageError
 from localspec.core.files import paths
+from localspec.core.processes import starts
 from localspec.remote import keys
 from localspec.remote.address import parse
 
@@ -196,7 +197,7 @@ def announce(server, key):
     """A server that is announced as one of this user."""
     address = server.url.removesuffix("/v1")
     pid = os.getpid()
-    began = running_servers.began(pid)
+    began = starts.began(pid)
     running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, pid, began))
 
 
