@@ -32,6 +32,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 """The name of a tool."""
 CallId = Annotated[str, Meta(max_length=_LONGEST_ID)]
 """The id of a call."""
+Seed = Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")]
+"""Read by `seed_of`."""
 Alternatives = Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)]
 Stops = Annotated[list[Stop], Meta(max_length=MOST_STOPS)]
 TokenLimit = Annotated[
@@ -104,7 +106,7 @@ class GenerationBody(GrammarFields):
         None
     )
     stream: bool | None = None
-    seed: Annotated[Any, setting(schema.SEED)] = None
+    seed: Seed = None
     stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
     prediction: str | Prediction | None = None
     logprobs_mode: LogprobsMode | None = None
@@ -121,7 +123,7 @@ class GenerationBody(GrammarFields):
         prediction = self.prediction
         return {
             "sampling": self.sampling(settings.sampling),
-            "seed": checked("seed", schema.SEED, self.seed),
+            "seed": seed_of("seed", self.seed),
             "max_tokens": settings.most_tokens(max_tokens),
             "stop": texts(self.stop),
             "grammar": self.followed(),
@@ -153,6 +155,17 @@ def limit(name: str, given: int | None) -> int | None:
     if given == 0:
         raise bad_request(f"{name} must be at least 1, or -1 for no limit", name)
     return None if given == -1 else given
+
+
+def seed_of(name: str, given: object) -> int | None:
+    """The seed in the field ``name``; None: a new one, which -1 is as well: clients of
+    llama-server, vLLM, LM Studio and Ollama send it unless they are told of a seed.
+
+    Raises:
+        ApiError: it is none.
+    """
+    found: int | None = checked(name, schema.SEED, given)
+    return None if found == -1 else found
 
 
 class Extras(Struct, frozen=True):
