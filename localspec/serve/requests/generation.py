@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from localspec.core import settings_schema as schema
 from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
+from localspec.core.events import Message
 from localspec.core.reply_request import MOST_STOPS, ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, Foreign, checked, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.adapters import Scales, uses
+from localspec.serve.requests.earlier_calls import told_of
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
@@ -185,6 +187,10 @@ class Extras(Struct, frozen=True):
     """Chunks that tell how much of the prompt was read, as llama.cpp has them."""
     notices: tuple[str, ...] = ()
     """What the answer says of the request itself."""
+
+    def of(self, messages: Iterable[Message]) -> Extras:
+        """These, with what the answer says of the messages."""
+        return replace(self, notices=(*self.notices, *told_of(messages)))
 
 
 _CONTINUOUS = Meta(description="usage so far in every chunk, with include_usage")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from localspec.core.errors import MediaError
-from localspec.core.events import Message, MessageCall
+from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.picture import Picture
@@ -19,6 +19,7 @@ from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields, Foreign, any_of
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
+from localspec.serve.requests.earlier_calls import message_call
 from localspec.serve.requests.embeddings import MOST_TEXTS, Dimensions, ModelName
 from localspec.serve.requests.generation import (
     LONGEST_NAME,
@@ -176,9 +177,7 @@ class OllamaMessage(Fields):
         """
         content, pictures = joined([*pictures_of(self.images), self.content or ""])
         calls = tuple(
-            MessageCall(
-                call.id or "", call.function.name, json.dumps(call.function.arguments or {})
-            )
+            message_call(call.id, call.function.name, call.function.arguments)
             for call in self.tool_calls or ()
         )
         return Message(
