@@ -179,7 +179,7 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
     same = [s for s in running_servers.running() if names & {s.model, s.target}]
     try:
         server = next(_answering(same, sampling), None)
-    except AccessError:  # the key ring is for servers; here the user asked for none
+    except (AccessError, UsageError):  # keys are for servers; here the user asked for none
         return None
     if server is None:
         return None

@@ -8,19 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
-
-_SAME_S = 5.0
-"""Seconds by which the start of one process may differ between two looks, where it is told by a
-clock that is corrected.
-"""
+from localspec.core.processes import starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +32,7 @@ class RunningServer:
     """Whether it requires a key."""
     pid: int
     began: float
-    """When that process began, by `began`: another one may get its number."""
+    """When that process began, by `starts.began`: another one may get its number."""
 
 
 def _folder() -> Path:
@@ -74,7 +68,7 @@ def running() -> list[RunningServer]:
     found = []
     for file in files:
         server = _read(file)
-        if server is not None and abs(began(server.pid) - server.began) < _SAME_S:
+        if server is not None and starts.runs(server.pid, server.began):
             found.append(server)
         else:  # no such process, or another one has its number
             withdraw(file)
@@ -86,21 +80,3 @@ def _read(file: Path) -> RunningServer | None:
         return codec.decode(RunningServer, closed.parsed(file))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def began(pid: int) -> float:
-    """When a process began, in seconds: since the machine started where that is known, for clocks
-    are corrected; no number where there is no such process.
-    """
-    if Path("/proc/self/stat").is_file():
-        try:  # proc(5): the 22nd field, and the second one may have spaces
-            fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
-            return int(fields.split()[19]) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError, IndexError):
-            return math.nan
-    import psutil  # here: mostly no server runs
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except (psutil.Error, ValueError, OverflowError):
-        return math.nan

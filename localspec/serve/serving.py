@@ -16,7 +16,7 @@ from localspec.config.running_servers import RunningServer
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.files import paths
 from localspec.core.options import Options
-from localspec.core.processes import garbage
+from localspec.core.processes import garbage, starts
 from localspec.engine.client import EngineClient
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.engine.port import EngineFactory, OwnEngine
@@ -204,7 +204,7 @@ class Serving:
             target=info.target if info is not None else "",
             key=bool(self._settings.keys),
             pid=os.getpid(),
-            began=running_servers.began(os.getpid()),
+            began=starts.began(os.getpid()),
         )
 
     @contextlib.contextmanager

@@ -26,6 +26,7 @@ from localspec.config import settings as config
 from localspec.config.running_servers import RunningServer
 from localspec.core.errors import AccessError, UsageError
 from localspec.core.files import paths
+from localspec.core.processes import starts
 from localspec.remote import keys
 from localspec.remote.address import parse
 
@@ -196,7 +197,7 @@ def announce(server, key):
     """A server that is announced as one of this user."""
     address = server.url.removesuffix("/v1")
     pid = os.getpid()
-    began = running_servers.began(pid)
+    began = starts.began(pid)
     running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, pid, began))
 
 
@@ -242,6 +243,27 @@ def test_a_key_ring_that_fails_is_no_reason_not_to_load_a_model_here(played, mon
     opened = in_terminal(monkeypatch)
     assert call(["chat", "demo"]) == 0
     assert runs.exists()
+    assert (opened, server.asked) == ([], [])
+
+
+@pytest.mark.parametrize("command", ["true", "printf 'a\\nb'", "'"])
+def test_a_key_ring_that_gives_no_key_is_no_reason_not_to_load_a_model_here(
+    played, monkeypatch, command
+):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    configure(f"api_key_command = {json.dumps(command)}\n")
+    announce(server, key=True)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
+    assert (opened, server.asked) == ([], [])
+
+
+def test_an_odd_key_of_the_environment_is_no_reason_not_to_load_a_model_here(played, monkeypatch):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    monkeypatch.setenv(keys.OWN, "two\nlines")
+    announce(server, key=True)
+    opened = in_terminal(monkeypatch)
+    assert call(["chat", "demo"]) == 0
     assert (opened, server.asked) == ([], [])
 
 

@@ -21,7 +21,7 @@ from localspec.config import running_servers, settings
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import checked, closed, measured, paths, private, whole_file
 from localspec.core.files.private import opener, without_secrets, without_user
-from localspec.core.processes import crash
+from localspec.core.processes import crash, starts
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
 from localspec.models.catalog.catalog import catalog
@@ -357,7 +357,7 @@ def test_a_server_that_runs_stays_announced_where_nothing_is_read() -> None:
         "t.gguf",
         key=False,
         pid=os.getpid(),
-        began=running_servers.began(os.getpid()),
+        began=starts.began(os.getpid()),
     )
     file = running_servers.announce(server)
     assert file is not None
@@ -372,10 +372,10 @@ def test_a_server_stays_announced_when_the_clock_is_corrected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """psutil reckons the start of a process from that of the machine, by the clock."""
-    began = running_servers.began(os.getpid())
+    began = starts.began(os.getpid())
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: began + 30.0)
-    assert running_servers.began(os.getpid()) == began
-    assert math.isnan(running_servers.began(2**30))
+    assert starts.began(os.getpid()) == began
+    assert math.isnan(starts.began(2**30))
 
 
 def test_a_note_that_others_could_have_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

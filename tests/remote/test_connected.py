@@ -30,6 +30,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.picture import Picture
+from localspec.core.processes import starts
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.messages import FailedEvent, ReplyEvents
@@ -257,7 +258,7 @@ async def test_what_is_no_server_of_ours_is_named(answer, reason):
 
 
 def running(pid, model="demo"):
-    began = running_servers.began(os.getpid())
+    began = starts.began(os.getpid())
     return RunningServer("http://127.0.0.1:8080", model, None, "/m/demo.gguf", False, pid, began)
 
 

@@ -106,6 +106,34 @@ async def test_a_field_works(world, path, name):
     assert arrived(world.requests[0])
 
 
+@pytest.mark.parametrize("minus_one", [-1, -1.0])
+@pytest.mark.parametrize("path", [*LEAST, "/infill"])
+async def test_the_seed_minus_one_is_a_new_one(world, path, minus_one):
+    asked = LEAST.get(path, {"input_prefix": "a", "input_suffix": "b"})
+    for seed in (minus_one, -2, 11):
+        answer = await world.client.post(path, json=asked | {"seed": seed})
+        assert answer.status_code == 200, answer.text
+    assert [request.seed for request in world.requests] == [None, -2, 11]
+
+
+async def test_choices_with_the_seed_minus_one_have_a_new_one_each(world):
+    await world.client.post(CHAT, json=LEAST[CHAT] | {"n": 2, "seed": -1})
+    assert [request.seed for request in world.requests] == [None, None]
+
+
+async def test_the_description_says_what_the_seed_minus_one_is(world):
+    described = (await world.client.get("/openapi.json")).json()["components"]["schemas"]
+    seeds = {
+        name: one["properties"]["seed"]
+        for name, one in described.items()
+        if name.endswith(("Body", "Options")) and "seed" in one.get("properties", {})
+    }
+    assert {"ChatBody", "ResponsesBody", "OllamaOptions"} <= {*seeds}
+    for seed in seeds.values():
+        assert seed["description"].endswith("-1 = a new one")
+        assert {"const": -1} in seed["anyOf"]
+
+
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_field_that_would_change_the_reply_is_refused_by_name(world, path, name):

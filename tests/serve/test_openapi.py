@@ -145,7 +145,6 @@ def test_neighbours_differ_and_are_the_same_each_time():
 BEYOND_SCHEMAS = (
     "a number in the body has",
     "nested too deep",
-    "not a JSON object",  # arguments of a call that are a text
     "two tools named",
     "exclude each other",
     "more than one grammar",

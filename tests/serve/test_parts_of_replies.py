@@ -126,6 +126,95 @@ async def test_earlier_thinking_calls_and_results_come_back(chat, world):
     assert (tool.content, tool.call_id, tool.name) == ("a bird", "c1", "look")
 
 
+NO_OBJECTS = ('{"at": "é', "[1]", "null", "oops", '{"at": ' * 200)
+"""Arguments that are no object, as those of a call that a limit has cut."""
+GIVEN_AS_TEXT = "given to the model as a text, for they are no JSON object: arguments of look"
+
+
+def told_as_text(world, arguments):
+    """Whether the last request has a call with these arguments as a text, and then its result."""
+    *_, assistant, result = world.requests[-1].messages
+    told = [(call.name, json.loads(call.arguments)) for call in assistant.calls]
+    return told == [("look", {"arguments": arguments})] and result.call_id == "c1"
+
+
+@pytest.mark.parametrize("arguments", NO_OBJECTS)
+async def test_a_chat_goes_on_after_a_call_whose_arguments_are_no_object(chat, world, arguments):
+    function = {"name": "look", "arguments": arguments}
+    said = [
+        {"role": "assistant", "tool_calls": [{"id": "c1", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Error"},
+    ]
+    asked = chat_fields(messages=[*HELLO, *said], extra_body={"nonsense": 1})
+    whole = await chat.chat.completions.create(**asked)
+    unknown, notice = whole.choices[0].localspec["notices"]
+    assert "nonsense" in unknown
+    assert notice == GIVEN_AS_TEXT
+    assert told_as_text(world, arguments)
+    chunks = [c async for c in await chat.chat.completions.create(**asked, stream=True)]
+    assert any(GIVEN_AS_TEXT in str(chunk) for chunk in chunks)
+    older = [
+        {"role": "assistant", "content": None, "function_call": function},
+        {"role": "function", "name": "look", "tool_call_id": "c1", "content": "Error"},
+    ]
+    await chat.chat.completions.create(**chat_fields(messages=[*HELLO, *older]))
+    assert told_as_text(world, arguments)
+
+
+@pytest.mark.parametrize("arguments", NO_OBJECTS)
+async def test_a_response_goes_on_after_a_call_whose_arguments_are_no_object(
+    chat, world, arguments
+):
+    items = [
+        {"role": "user", "content": "Hello"},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": arguments,
+         "status": "incomplete"},
+        {"type": "function_call_output", "call_id": "c1", "output": "Error"},
+    ]  # fmt: skip
+    whole = await chat.responses.create(**response_fields(input=items))
+    assert whole.localspec["notices"] == [GIVEN_AS_TEXT]
+    assert told_as_text(world, arguments)
+
+
+@pytest.mark.parametrize("arguments", NO_OBJECTS)
+async def test_a_message_goes_on_after_a_call_whose_arguments_are_no_object(
+    claude, world, arguments
+):
+    call = {"type": "tool_use", "id": "c1", "name": "look", "input": arguments}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "Error"}
+    said = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    whole = await claude.messages.create(**message_fields(messages=[*HELLO, *said]))
+    assert whole.localspec["notices"] == [GIVEN_AS_TEXT]
+    assert told_as_text(world, arguments)
+    counted = {"model": "fake", "messages": [*HELLO, *said]}
+    assert (await claude.messages.count_tokens(**counted)).input_tokens
+
+
+async def test_what_the_server_answered_when_it_cut_a_call_may_be_sent_back(chat, world):
+    world.words = (*CUT, "never")
+    whole = await chat.chat.completions.create(**chat_fields(max_tokens=len(CUT)))
+    message = whole.choices[0].message
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Error"}
+    said = [*HELLO, message.model_dump(exclude_none=True), result]
+    whole = await chat.chat.completions.create(**chat_fields(messages=said))
+    assert whole.choices[0].localspec["notices"] == [GIVEN_AS_TEXT]
+    whole = await chat.responses.create(**response_fields(max_output_tokens=len(CUT)))
+    assert whole.status == whole.output[-1].status == "incomplete"
+    output = {"type": "function_call_output", "call_id": whole.output[-1].call_id, "output": "a"}
+    back = [item.model_dump(exclude_none=True) for item in whole.output]
+    asked = response_fields(input=[{"role": "user", "content": "Hello"}, *back, output])
+    assert (await chat.responses.create(**asked)).localspec["notices"] == [GIVEN_AS_TEXT]
+
+
+async def test_of_very_many_calls_whose_arguments_are_no_object_some_are_named(chat):
+    calls = [{"id": f"c{n}", "function": {"name": f"f{n}", "arguments": "["}} for n in range(20)]
+    said = [{"role": "assistant", "tool_calls": [*calls, *calls]}]
+    said += [{"role": "tool", "tool_call_id": one["id"], "content": "a"} for one in calls]
+    whole = await chat.chat.completions.create(**chat_fields(messages=[*HELLO, *said]))
+    (notice,) = whole.choices[0].localspec["notices"]
+    assert notice.endswith("f14, f15 and 4 more")
+
+
 async def test_a_response_divides_its_reply_into_items(chat, world):
     whole = await chat.responses.create(**response_fields())
     reasoning, message, first, second = whole.output

@@ -216,24 +216,6 @@ def test_calls_of_tools_are_whole_and_streamed(api):
             },
             "exclude each other",
         ),
-        (
-            {
-                "messages": [
-                    *HELLO,
-                    {
-                        "role": "assistant",
-                        "tool_calls": [
-                            {
-                                "id": "1",
-                                "type": "function",
-                                "function": {"name": "f", "arguments": "{"},
-                            }
-                        ],
-                    },
-                ]
-            },
-            "not a JSON object",
-        ),
         ({"messages": [{"role": "user", "content": "Hello " * 2000}]}, "do not fit"),
     ],
 )

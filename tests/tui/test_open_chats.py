@@ -15,7 +15,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
-from localspec.core.processes import children
+from localspec.core.processes import children, starts
 from tui.session.conversation import Conversation
 from tui.session.open_chats import Presence
 from tui.session.recorder import ChatArchive, ChatRecorder
@@ -462,18 +462,52 @@ async def test_a_chat_that_is_closed_or_deleted_is_not_open_here_for_other_windo
             assert not [*(tmp_path / "open").iterdir()]
 
 
+def note_of(chat, pid, began=None):
+    return f"{chat}-{pid}-{starts.began(pid) if began is None else began:.2f}"
+
+
 def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
     here = Presence(tmp_path)
     assert here.note_window("abc") == ""
-    (tmp_path / f"abc-{os.getppid()}").touch()
+    other = tmp_path / note_of("abc", os.getppid())
+    other.touch()
     assert here.note_window("abc").startswith("another window has this chat open")
     assert here.note_window("abc") == ""
     assert here.note_window("other") == ""
-    (tmp_path / "abc-999999999").touch()  # a window that was killed
+    killed = tmp_path / note_of("abc", 999999999, 7.0)
+    killed.touch()
     assert here.note_window("abc") == ""
-    assert not (tmp_path / "abc-999999999").exists()
+    assert not killed.exists()
+    here.leave("other")
+    assert len([*tmp_path.iterdir()]) == 2
     here.close()
-    assert [note.name for note in tmp_path.iterdir()] == [f"abc-{os.getppid()}"]
+    assert [*tmp_path.iterdir()] == [other]
+
+
+def test_a_window_counts_though_the_clock_was_set_forward_since_it_opened_a_chat(tmp_path):
+    Presence(tmp_path).note_window("abc")
+    (note,) = tmp_path.iterdir()
+    os.utime(note, (0, 0))
+    other = tmp_path / note_of("abc", os.getppid())
+    other.touch()
+    os.utime(other, (0, 0))
+    assert Presence(tmp_path).note_window("abc").startswith("another window has this chat open")
+    assert other.exists()
+
+
+def test_a_process_that_has_the_number_of_an_ended_window_is_no_window(tmp_path):
+    other = tmp_path / note_of("abc", os.getppid(), starts.began(os.getppid()) - 60)
+    other.touch()
+    assert Presence(tmp_path).note_window("abc") == ""
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("name", ["abc-{}", "abc-{}-", "abc-{}-nan", "abc-x-{}", "abc--{}", "abc-"])
+def test_a_note_that_names_no_process_and_its_start_counts_for_no_window(tmp_path, name):
+    note = tmp_path / name.format(os.getppid())
+    note.touch()
+    assert Presence(tmp_path).note_window("abc") == ""
+    assert not note.exists()
 
 
 @pytest.fixture

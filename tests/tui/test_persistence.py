@@ -17,7 +17,7 @@ from localspec.chats import saver as saver_module
 from localspec.chats import schema, transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from localspec.chats.values import model_at
+from localspec.chats.values import Chat, model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
 from tui.screens.chats import Preview
@@ -734,6 +734,32 @@ async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them
         await c.sees("p and q are no longer available")
         await c.pilot.press("f3")
         await c.until(lambda: "there is no reply" in c.stats)
+
+
+@pytest.mark.parametrize("last", ["demo", "other"])
+@pytest.mark.parametrize("taken_in", [False, True], ids=["resumed", "taken in"])
+async def test_a_model_knows_how_to_make_its_own_replies_alone_whoever_answered_last(
+    chat, path, recorder, last, taken_in
+):
+    async with chat(*(Script(f"{n}.") for n in range(3)), recorder=recorder) as c:
+        for n in range(3):
+            await c.ask(f"question {n}")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    wrote = dict(zip(range(1, 6, 2), ("demo", "other", "other, then demo"), strict=True))
+    messages = tuple(
+        dataclasses.replace(m, details={**m.details, "model": wrote[n]}) if n in wrote else m
+        for n, m in enumerate(saved.messages)
+    )
+    info = dataclasses.replace(saved.info, model=last)
+    conversation, resumed = Conversation(), ChatRecorder(None, "demo")
+    if taken_in:
+        resumed.take_in(SavedChat.of(Chat(info, messages)), conversation)
+    else:
+        resumed.resume(SavedChat.of(Chat(info, messages)), conversation)
+    replies = [turn for turn in conversation.all_turns if turn.role == "assistant"]
+    known = [conversation.recipe_of(turn) is not None for turn in replies]
+    assert known == [True, False, True]
 
 
 async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, recorder):

@@ -115,6 +115,11 @@ class ChatTurn:
         self.calls, self.calls_at = saved.calls, saved.calls_at
 
     @property
+    def last_model(self) -> str | None:
+        """The model that wrote the end of the reply, which `saved_how` is about."""
+        return None if self.model is None else self.model.split(_THEN)[-1]
+
+    @property
     def said(self) -> str:
         """The text without the calls of tools."""
         if self.calls_at is not None:
@@ -219,7 +224,7 @@ class Conversation:
         reply.draft = draft or reply.draft
         known = reply.model
         if known is not None and model is not None:
-            model = known if known.split(_THEN)[-1] == model else f"{known}{_THEN}{model}"
+            model = known if reply.last_model == model else f"{known}{_THEN}{model}"
         reply.model = model or known
         self._compare_models()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from localspec.chats.values import model_at
 from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.files import paths
+from localspec.core.processes import starts
 from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
@@ -92,7 +92,8 @@ class Presence:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._mine: set[Path] = set()
+        self._mine: dict[str, Path] = {}
+        """The notes of this window, by the ids of the chats."""
         self._told: dict[str, int] = {}
         """Other windows of a chat that the user knows of."""
 
@@ -103,9 +104,10 @@ class Presence:
         """
         try:
             folder = self._folder or paths.make(paths.state_dir() / "open")
-            note = folder / f"{chat}-{os.getpid()}"
+            pid = os.getpid()
+            named = folder / f"{chat}-{pid}-{starts.began(pid):.2f}"
+            note = self._mine.setdefault(chat, named)
             note.touch(mode=0o600)
-            self._mine.add(note)
             others = sum(self._lives(one) for one in folder.glob(f"{chat}-*") if one != note)
         except (OSError, LocalspecError):
             return ""
@@ -121,29 +123,26 @@ class Presence:
     @staticmethod
     def _lives(note: Path) -> bool:
         """Whether the window of a note runs; the note of one that does not is removed."""
-        import psutil  # slow to import
-
-        pid = note.name.rpartition("-")[2]
-        try:
-            began = psutil.Process(int(pid)).create_time()
-            if began <= note.stat().st_mtime:
+        pid, _, began = note.name.rpartition("-")
+        with contextlib.suppress(ValueError):  # some other name, as earlier versions gave
+            if starts.runs(int(pid.rpartition("-")[2]), float(began)):
                 return True
-        except (psutil.Error, ValueError):
-            pass
         note.unlink(missing_ok=True)
         return False
 
     def leave(self, chat: str) -> None:
         """A chat is not open here any more."""
         self._told.pop(chat, None)
-        self._remove(note for note in self._mine if note.name == f"{chat}-{os.getpid()}")
+        if note := self._mine.pop(chat, None):
+            self._remove(note)
 
     def close(self) -> None:
         """This window has no chat open any more."""
-        self._remove(self._mine)
+        for note in self._mine.values():
+            self._remove(note)
+        self._mine.clear()
 
-    def _remove(self, notes: Iterable[Path]) -> None:
-        for note in list(notes):
-            self._mine.discard(note)
-            with contextlib.suppress(OSError):
-                note.unlink(missing_ok=True)
+    @staticmethod
+    def _remove(note: Path) -> None:
+        with contextlib.suppress(OSError):
+            note.unlink(missing_ok=True)

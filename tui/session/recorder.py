@@ -218,13 +218,11 @@ class ChatRecorder:
         info = saved.chat.info
         if self._saver is not None:
             self._saver.know(saved.chat)
-        same_model = self._model in (None, info.model)
         self._record = ChatRecord(self._saver, info, stored=True)
         self._set_models()
         conversation.system = info.system
+        self._forget_how_others_reply(saved.turns)
         conversation.load(saved.turns, info.leaf)
-        if not same_model:
-            conversation.forget_recipes()
 
     def take_in(self, saved: SavedChat, conversation: Conversation) -> int:
         """Add what another window has saved in this chat, and has made of replies that are here;
@@ -236,11 +234,15 @@ class ChatRecorder:
             taken = {turn.id for turn in new}
             theirs = [m for m in saved.chat.messages if m.id in taken]
             self._saver.know_messages(self.info.id, theirs)
-        if self._model not in (None, saved.chat.info.model):  # as in `resume`
-            for turn in new:
-                turn.saved_how = None
+        self._forget_how_others_reply(new)
         conversation.take_in(new)
         return len(new)
+
+    def _forget_how_others_reply(self, turns: Iterable[ChatTurn]) -> None:
+        """Only its own replies can be made again by the model that answers."""
+        for turn in turns:
+            if self._model not in (None, turn.last_model):
+                turn.saved_how = None
 
     def in_memory(self, conversation: Conversation) -> Chat:
         """The chat as it is on the screen, saved or not."""

@@ -19,12 +19,8 @@ from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
-from localspec.serve.requests.chat_messages import (
-    Arguments,
-    as_one,
-    message_call,
-    named,
-)
+from localspec.serve.requests.chat_messages import Arguments, as_one, named
+from localspec.serve.requests.earlier_calls import message_call
 from localspec.serve.requests.generation import (
     CallId,
     GenerationBody,

@@ -14,6 +14,7 @@ from localspec.core.events import Message, MessageCall, Role
 from localspec.core.picture import UNSEEN, Picture
 from localspec.serve.http.typed import Fields, any_of
 from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.earlier_calls import message_call
 from localspec.serve.requests.generation import LONGEST_NAME, CallId, Name
 from localspec.serve.requests.pictures import joined, picture_at, picture_of_result, sound_of
 
@@ -108,21 +109,9 @@ Content = str | list[TextPart]
 UserContent = str | list[UserPart]
 Result = str | list[ResultPart]
 Arguments = Annotated[
-    str | dict[str, Any] | None, Meta(description="a JSON object, or one as text")
+    str | dict[str, Any] | None,
+    Meta(description="a JSON object, or one as text; the model is told of any other text as such"),
 ]
-
-
-def message_call(
-    call_id: str | None, name: str, arguments: str | dict[str, Any] | None
-) -> MessageCall:
-    """An earlier call of a tool.
-
-    Raises:
-        UsageError: the arguments are neither an object nor one as text.
-    """
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return MessageCall(call_id or "", name, arguments or "{}")
 
 
 class Called(Fields):
@@ -138,7 +127,7 @@ class Called(Fields):
         """The call.
 
         Raises:
-            FieldError: the arguments are no JSON object.
+            FieldError: there is too much in the arguments.
         """
         try:
             return message_call(call_id, self.name, self.arguments)

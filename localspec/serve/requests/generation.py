@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from localspec.core import settings_schema as schema
 from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
+from localspec.core.events import Message
 from localspec.core.reply_request import MOST_STOPS, ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, Foreign, checked, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.adapters import Scales, uses
+from localspec.serve.requests.earlier_calls import told_of
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
@@ -32,6 +34,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 """The name of a tool."""
 CallId = Annotated[str, Meta(max_length=_LONGEST_ID)]
 """The id of a call."""
+Seed = Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")]
+"""Read by `seed_of`."""
 Alternatives = Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)]
 Stops = Annotated[list[Stop], Meta(max_length=MOST_STOPS)]
 TokenLimit = Annotated[
@@ -104,7 +108,7 @@ class GenerationBody(GrammarFields):
         None
     )
     stream: bool | None = None
-    seed: Annotated[Any, setting(schema.SEED)] = None
+    seed: Seed = None
     stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
     prediction: str | Prediction | None = None
     logprobs_mode: LogprobsMode | None = None
@@ -121,7 +125,7 @@ class GenerationBody(GrammarFields):
         prediction = self.prediction
         return {
             "sampling": self.sampling(settings.sampling),
-            "seed": checked("seed", schema.SEED, self.seed),
+            "seed": seed_of("seed", self.seed),
             "max_tokens": settings.most_tokens(max_tokens),
             "stop": texts(self.stop),
             "grammar": self.followed(),
@@ -155,6 +159,17 @@ def limit(name: str, given: int | None) -> int | None:
     return None if given == -1 else given
 
 
+def seed_of(name: str, given: object) -> int | None:
+    """The seed in the field ``name``; None: a new one, which -1 is as well: clients of
+    llama-server, vLLM, LM Studio and Ollama send it unless they are told of a seed.
+
+    Raises:
+        ApiError: it is none.
+    """
+    found: int | None = checked(name, schema.SEED, given)
+    return None if found == -1 else found
+
+
 class Extras(Struct, frozen=True):
     """The parts of an answer that a request must ask for."""
 
@@ -172,6 +187,10 @@ class Extras(Struct, frozen=True):
     """Chunks that tell how much of the prompt was read, as llama.cpp has them."""
     notices: tuple[str, ...] = ()
     """What the answer says of the request itself."""
+
+    def of(self, messages: Iterable[Message]) -> Extras:
+        """These, with what the answer says of the messages."""
+        return replace(self, notices=(*self.notices, *told_of(messages)))
 
 
 _CONTINUOUS = Meta(description="usage so far in every chunk, with include_usage")

@@ -8,18 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from localspec.core import settings_schema as schema
 from localspec.core.errors import MediaError
-from localspec.core.events import Message, MessageCall
+from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, Foreign, any_of, checked
+from localspec.serve.http.typed import Body, Fields, Foreign, any_of
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
+from localspec.serve.requests.earlier_calls import message_call
 from localspec.serve.requests.embeddings import MOST_TEXTS, Dimensions, ModelName
 from localspec.serve.requests.generation import (
     LONGEST_NAME,
@@ -29,6 +29,7 @@ from localspec.serve.requests.generation import (
     Extras,
     Name,
     made,
+    seed_of,
     texts,
 )
 from localspec.serve.requests.grammars import checked_grammar
@@ -113,9 +114,7 @@ class OllamaReplyBody(Body, kw_only=True):
         most = wanted if wanted is not None and wanted > 0 else None
         return {
             "sampling": options.sampling(settings.sampling),
-            "seed": None
-            if options.seed == -1
-            else checked("options.seed", schema.SEED, options.seed),
+            "seed": seed_of("options.seed", options.seed),
             "max_tokens": settings.most_tokens(most),
             "stop": texts(options.stop),
             "grammar": grammar,
@@ -178,9 +177,7 @@ class OllamaMessage(Fields):
         """
         content, pictures = joined([*pictures_of(self.images), self.content or ""])
         calls = tuple(
-            MessageCall(
-                call.id or "", call.function.name, json.dumps(call.function.arguments or {})
-            )
+            message_call(call.id, call.function.name, call.function.arguments)
             for call in self.tool_calls or ()
         )
         return Message(

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from localspec.core import settings_schema as schema
-from localspec.serve.http.typed import Foreign, setting
+from localspec.serve.http.typed import Foreign
 from localspec.serve.http.wording import REFUSAL
-from localspec.serve.requests.generation import Stop, Stops
+from localspec.serve.requests.generation import Seed, Stop, Stops
 from localspec.serve.requests.sampling import SamplingFields
 
 _UNIT = r"\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h)"
@@ -52,7 +51,7 @@ class OllamaOptions(SamplingFields):
     without_effect: ClassVar[tuple[str, ...]] = tuple(LOADING)
 
     num_predict: Annotated[int, Meta(description="most tokens; below 1: no limit")] | None = None
-    seed: Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")] = None
+    seed: Seed = None
     stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
 
 

@@ -62,7 +62,7 @@ def _read(received: Received[ChatBody]) -> ChatAsked:
     return ChatAsked(
         replies=of_choices(request, body.choices(settings)),
         logprobs=body.logprobs or False,
-        extras=body.extras(received.given),
+        extras=body.extras(received.given).of(request["messages"]),
         tools=tools,
         reasoning=body.reasoning_format != "none",
     )

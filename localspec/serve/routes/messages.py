@@ -97,7 +97,8 @@ def _read(received: Received[MessagesBody]) -> MessageAsked:
     body, prompt = received.body, received.part(CountBody)
     tools = prompt.offered()
     reply = body.reply(prompt, tools, received.service.settings)
-    return MessageAsked(replies=[reply], extras=body.wanted(received.given), tools=tools)
+    extras = body.wanted(received.given).of(reply.messages)
+    return MessageAsked(replies=[reply], extras=extras, tools=tools)
 
 
 def _message(model: str) -> dict[str, Any]:

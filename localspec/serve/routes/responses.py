@@ -52,9 +52,10 @@ class ResponseAsked(Asked, frozen=True, kw_only=True):
 def _read(received: Received[ResponsesBody]) -> ResponseAsked:
     body, given = received.body, received.given
     tools = body.offered()
+    reply = body.reply(tools, received.service.settings)
     return ResponseAsked(
-        replies=[body.reply(tools, received.service.settings)],
-        extras=body.wanted(given),
+        replies=[reply],
+        extras=body.wanted(given).of(reply.messages),
         tools=tools,
         logprobs=body.wants_logprobs,
         echo=body.echo(given),
