@@ -93,21 +93,22 @@ def _processors(group: Path) -> float | None:
 
 def _groups(controller: str) -> Iterator[Path]:
     """Folders of the groups that this process is in, its own first."""
-    paths = {}
+    own = {}
     for line in _text(_PROC / "cgroup").splitlines():
-        _, names, path = line.split(":", 2)
-        paths.update(dict.fromkeys(names.split(","), path))  # the name in version 2 is ""
+        names, _, path = line.partition(":")[2].partition(":")
+        own.update(dict.fromkeys(names.split(","), path))  # the name in version 2 is ""
     for line in _text(_PROC / "mountinfo").splitlines():
         place, _, system = line.partition(" - cgroup")
-        if not system:
+        if system.startswith("2 "):
+            group = own.get("")
+        elif controller in system.rpartition(" ")[2].split(","):
+            group = own.get(controller)
+        else:
             continue
-        kind, *_, options = system.split()
-        if kind != "2" and controller not in options.split(","):
-            continue
-        path = paths.get("" if kind == "2" else controller)
-        if path is not None:
-            root, mounted = map(_unescaped, place.split()[3:5])
-            yield from _upwards(Path(mounted), path, root)
+        words = place.split()
+        if group and len(words) > 4:
+            root, mounted = map(_unescaped, words[3:5])
+            yield from _upwards(Path(mounted), group, root)
 
 
 def _upwards(mounted: Path, path: str, root: str) -> Iterator[Path]:

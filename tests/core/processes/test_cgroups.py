@@ -169,6 +169,14 @@ def test_what_is_no_number_is_no_limit(groups: Groups, junk: str) -> None:
     assert cgroups.memory() == Room(5_000, 5_000)
 
 
+def test_lines_that_are_none_are_passed_over(groups: Groups) -> None:
+    groups.own = "\njunk\n7:cpu\n8\n"
+    groups.mounts = "\n - cgroup\n - cgroup2 \n - cgroup2 none rw\n1 2 3 - cgroup none rw,memory\n"
+    root = groups.mounted("cgroup2", "", "/")
+    write(root, memory__max=5_000, memory__current=4_000)
+    assert cgroups.memory() == Room(5_000, 1_000)
+
+
 # -- who asks -------------------------------------------------------------------------------------
 
 
