@@ -70,6 +70,8 @@ def _local(
     name: str, pair: Pair | None, files: Resolved, chosen: tuple[Adapter, ...]
 ) -> tuple[dict[str, Any], list[str]]:
     """Facts and lines about files on this machine, with adapters of the target."""
+    from localspec.models.compat.header_vocabulary import unsplit
+
     facts = _facts(name, files.target, files.draft)
     facts["adapters"] = _adapters(files.target, chosen)
     facts["notices"] = list(files.notices)
@@ -78,6 +80,7 @@ def _local(
         facts = describe(pair) | facts
     if facts["kind"] != "model":
         return facts, _head_lines(facts)
+    facts["notices"] += filter(None, [unsplit(files.target.header)])
     lines = _lines(facts, pair)
     for one in facts["adapters"]:
         lines.append(f"adapter      {one['path']} at {one['scale']:g}, {size(one['bytes'])}")

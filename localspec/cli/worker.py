@@ -60,6 +60,7 @@ def command(
 
       ssh -N -L 50052:127.0.0.1:50052 USER@THIS-MACHINE
     """
+    from localspec.llama.devices import physical_cores
     from localspec.llama.rpc import plugin
     from localspec.llama.rpc.serving import Serving, free_port
     from localspec.loading.soundness import required
@@ -73,7 +74,7 @@ def command(
     required(on_start=lambda: tell("llama.cpp is checked, once on this processor"))
     folder = paths.make(paths.cache_dir() / "rpc-weights") if cache else None
     found = memory()
-    cores = threads if threads is not None else _cores()
+    cores = threads if threads is not None else physical_cores()  # no model is known yet
     serving = Serving(made.path, endpoint, cores, folder, tell)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -99,13 +100,6 @@ COMPILING = "the plugin for other machines is compiled, once; that takes some se
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _cores() -> int:
-    """Threads of a worker without a GPU: nothing is known of the models to come."""
-    import psutil
-
-    return int(psutil.cpu_count(logical=False) or psutil.cpu_count() or 1)
 
 
 def _address(text: str, *, trusted: bool) -> Endpoint:

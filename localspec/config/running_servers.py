@@ -1,6 +1,9 @@
 """Servers of this user that run now: a small file for each in the state folder.
 
 A chat finds there the server that has its model loaded already. The files hold no key.
+
+Containers and other machines may have the same home. Whether a process runs can be told only where
+its number was given, so names of files begin with that place, and those of others are left alone.
 """
 
 from __future__ import annotations
@@ -8,6 +11,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +21,11 @@ from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
 from localspec.core.processes import starts
+
+_OLD_S = 60 * 86400.0
+"""Age from which the file of another place, which may not exist any more, is removed."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NUMBERS = Path("/proc/self/ns/pid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,7 @@ def _folder() -> Path:
 
 def announce(server: RunningServer) -> Path | None:
     """Write the file of a server; None where it cannot be written: chats then do not find it."""
-    file = _folder() / f"{server.pid}.json"
+    file = _folder() / f"{_place()}{server.pid}.json"
     try:
         paths.make(file.parent)
         whole_file.replace(file, [json.dumps(dataclasses.asdict(server)).encode()])
@@ -58,25 +69,57 @@ def withdraw(file: Path | None) -> None:
 
 
 def running() -> list[RunningServer]:
-    """The servers whose process still runs, the newest first; files of others are removed."""
+    """The servers whose process runs in this place, the newest first; files of ended ones are
+    removed.
+    """
     if not closed.is_closed(_folder()):  # what is there may be true, and is another's to remove
         return []
-    try:
-        files = sorted(_folder().glob("*.json"), key=lambda f: f.stat().st_mtime, reverse=True)
-    except OSError:
-        return []
-    found = []
-    for file in files:
-        server = _read(file)
-        if server is not None and starts.runs(server.pid, server.began):
-            found.append(server)
-        else:  # no such process, or another one has its number
+    place, found = _place(), []
+    for written, file in _files():
+        if file.name.startswith(place):
+            server = _read(file)
+            if server is not None:
+                found.append((written, server))
+        elif time.time() - written > _OLD_S:
             withdraw(file)
-    return found
+    return [server for _, server in sorted(found, key=lambda one: one[0], reverse=True)]
+
+
+def _files() -> Iterator[tuple[float, Path]]:
+    """When each file that is there was written, and the file."""
+    for file in _folder().glob("*.json"):
+        try:
+            written = file.stat().st_mtime
+        except OSError:  # it has just been removed
+            continue
+        yield written, file
 
 
 def _read(file: Path) -> RunningServer | None:
+    """The server of a file of this place, if it runs; otherwise the file is removed, unless a newer
+    version has written it.
+    """
     try:
-        return codec.decode(RunningServer, closed.parsed(file))
-    except (OSError, ValueError, RecursionError):
+        data = closed.parsed(file)
+    except OSError:
         return None
+    except (ValueError, RecursionError):  # no JSON
+        withdraw(file)
+        return None
+    try:
+        server = codec.decode(RunningServer, data)
+    except codec.CodecError:
+        return None
+    if starts.runs(server.pid, server.began):
+        return server
+    withdraw(file)  # no such process, or another one has its number
+    return None
+
+
+def _place() -> str:
+    """How names of files begin in this boot of the machine and among these numbers of processes."""
+    boot, numbers = "machine", "0"
+    with contextlib.suppress(OSError, ValueError):  # not on every system
+        boot = re.sub(r"\W", "", _BOOT.read_text(encoding="ascii"))
+        numbers = re.sub(r"\D", "", str(_NUMBERS.readlink()))
+    return f"{boot}-{numbers}-"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 
+from localspec.core.processes import cgroups, host
 from localspec.core.units import CUDA_KERNELS
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.library import c_api, ggml_function
 
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _NVIDIA = Path("/sys/module/nvidia/version")
 _OFFLOADING = ("cuda", "metal", "vulkan", "rocm", "sycl")
 _TYPES = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
@@ -31,7 +31,7 @@ class Device:
     kind: str
     """cpu, gpu, igpu or accelerator."""
     free: int
-    """Bytes; for the CPU what the system says is available, not what llama.cpp says."""
+    """Bytes; for the CPU what this process may use, not what llama.cpp says."""
     total: int
     """Bytes."""
 
@@ -53,16 +53,17 @@ def devices() -> list[Device]:
         memory(device, ctypes.byref(free), ctypes.byref(total))
         device_kind = _TYPES.get(kind(device), "accelerator")
         # Vulkan subtracts without a sign: a device that is more than full reports exabytes.
-        available = free.value if free.value <= total.value else 0
+        available, whole = free.value if free.value <= total.value else 0, total.value
         if device_kind == "cpu":
-            available = psutil.virtual_memory().available
+            own = host.memory()
+            available, whole = own.available, own.total
         found.append(
             Device(
                 (name(device) or b"?").decode("utf-8", "replace"),
                 (description(device) or b"").decode("utf-8", "replace"),
                 device_kind,
                 available,
-                total.value,
+                whole,
             )
         )
     return found
@@ -172,15 +173,12 @@ def driver() -> str:
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may run on, within a container's share (cgroup v2) of their
-    time; at least 1.
+    """Physical cores that this process may run on, within a container's share of their time; at
+    least 1.
     """
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
-    try:
-        quota, period = map(int, _CPU_LIMIT.read_text(encoding="ascii").split())
-    except (OSError, ValueError):
-        return max(1, cores)  # no container, or "max": no limit
-    # Threads beyond it would all stop for the rest of each period, in the middle of a pass.
-    return max(1, min(cores, quota // period))
+    cores = min(psutil.cpu_count(logical=False) or os.cpu_count() or 1, host.processors())
+    share = cgroups.processors()
+    if share is not None:
+        # Threads beyond it would all stop for the rest of each period, in the middle of a pass.
+        cores = min(cores, int(share))
+    return max(1, cores)

@@ -14,6 +14,7 @@ from localspec.core.errors import ContextError, DecodeError, OutOfMemoryError, U
 from localspec.llama.devices import backend
 from localspec.llama.embedding import EmbeddingModel
 from localspec.models.catalog.resolve import NO_DRAFT, resolve
+from localspec.models.compat.header_vocabulary import unsplit
 from localspec.models.memory.machine import Memory, host_only, read_memory
 
 Text = str | Sequence[int]
@@ -43,10 +44,10 @@ class Embedder:
                 f"{file.name} needs {(size + _COMPUTING) >> 20} MB, and {free >> 20} MB are free; "
                 "choose a smaller embedding model, or end other programs"
             )
-        notice = ""
+        notices = [unsplit(file.header)]
         if gpu_layers is None and not _fits_on_gpus(size, memory := read_memory()):
             gpu_layers = 0
-            notice = (
+            notices.append(
                 f"{file.name} is computed on the processor: it needs "
                 f"{(size + _COMPUTING) >> 20} MB of a GPU, and {memory.gpu_usable >> 20} MB are "
                 "free; end other programs on the GPU to have it there"
@@ -59,7 +60,7 @@ class Embedder:
             ranks=self._model.ranks,
             pooling=self._model.pooling_name,
             backend="cpu" if gpu_layers == 0 else backend(),
-            notice=notice,
+            notice="; ".join(filter(None, notices)),
         )
 
     def embed(

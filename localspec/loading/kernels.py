@@ -18,11 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
 from localspec.core.errors import Interrupted, OutOfMemoryError
 from localspec.core.files import paths
 from localspec.core.files.measured import name_of, parsed, write
+from localspec.core.processes import host
 from localspec.core.speed_formula import best_fixed
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
@@ -255,4 +254,4 @@ def speed(curve: Mapping[int, float], cost: float) -> float:
 
 def _room() -> int:
     """Bytes available without swapping, cached file pages included."""
-    return int(psutil.virtual_memory().available)
+    return host.memory().available

@@ -22,6 +22,7 @@ from localspec.loading.kernels import NOT_COMPARED, OWN, Kernels, Trials
 from localspec.loading.resources import Parts, left_device
 from localspec.loading.selection import Selection
 from localspec.loading.strict import StrictLoading
+from localspec.models.compat.header_vocabulary import unsplit
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.gguf.model_file import ModelFile
 
@@ -157,6 +158,9 @@ class TargetLoading:
         unused = self.selection.headers.unused_layer(self.selection.options)
         if unused is not None:
             told.append(f"{unused}; drafting without it")
+        split = unsplit(self.file.header)
+        if split is not None:
+            told.append(split)
         if model.template is None:
             told.append(f"{name} has no chat template: a plain User/Assistant one is used")
         return tuple(told)

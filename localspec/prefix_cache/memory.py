@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
-
+from localspec.core.processes import host
 from localspec.prefix_cache.states import State, TokenIds, covers, shared
 
 MB = 10**6
@@ -16,18 +15,18 @@ _SHARE = 4
 _MOST = 8 << 30
 """Most bytes by default."""
 _RESERVE = 16
-"""A sixteenth of the machine's memory stays free, whatever the limit says."""
+"""A sixteenth of the machine's memory, or of a container's, stays free, whatever the limit says."""
 
 
 def default_limit() -> int:
     """Bytes for saved states where the user sets none."""
-    return min(_MOST, int(psutil.virtual_memory().available) // _SHARE)
+    return min(_MOST, host.memory().available // _SHARE)
 
 
 def has_room(n_bytes: int) -> bool:
-    """Whether the machine has that many bytes to spare now."""
-    memory = psutil.virtual_memory()
-    return int(memory.available) - n_bytes > int(memory.total) // _RESERVE
+    """Whether there are that many bytes to spare now."""
+    memory = host.memory()
+    return memory.available - n_bytes > memory.total // _RESERVE
 
 
 @dataclass(slots=True)

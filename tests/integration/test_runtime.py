@@ -29,6 +29,7 @@ from localspec import (
     Sampling,
     Token,
 )
+from localspec.cli import call
 from localspec.core.errors import (
     ContextError,
     DraftIncompatibleError,
@@ -390,6 +391,26 @@ def test_a_template_that_runs_in_a_process_of_its_own_does_not_keep_a_model_from
     path = gguf_tools.write_llama(tmp_path / "macro.gguf", template=template)
     with Runtime.open(Options(model=str(path), drafter=("off",), context=256)) as runtime:
         assert runtime.render([Message("user", "hi")]) == "[user]hi"
+
+
+def test_a_file_that_does_not_say_how_texts_are_split_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """llama.cpp says so in its log alone."""
+    whole = gguf_tools.write_llama(tmp_path / "whole.gguf")
+    old = tmp_path / "old.gguf"
+    old.write_bytes(whole.read_bytes().replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.old"))
+    for path, told in ((whole, False), (old, True)):
+        with Runtime.open(Options(model=str(path), drafter=("off",), context=256)) as runtime:
+            notices = [n for n in runtime.info.notices if "tokenizer.ggml.pre" in n]
+            assert len(notices) == told
+        for words in (["show", str(path), "--offline"], ["show", str(path), "--offline", "--json"]):
+            assert call(words) == 0
+            assert ("tokenizer.ggml.pre" in capsys.readouterr().out) is told
+    (notice,) = notices
+    assert "old.gguf" in notice
+    assert "newer conversion" in notice
+    assert "\n" not in notice
 
 
 def test_a_model_without_a_template_gets_a_plain_one(files: Files, tmp_path: Path) -> None:

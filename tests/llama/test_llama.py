@@ -26,6 +26,7 @@ from localspec.core.errors import (
     UnsupportedModelError,
     UsageError,
 )
+from localspec.core.processes.host import HostMemory
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.llama import devices, library, threads, timing
@@ -503,20 +504,20 @@ def test_devices_are_listed_with_free_memory() -> None:
     assert library.version() == "0.3.36"
 
 
-@pytest.mark.parametrize(
-    ("limit", "cores"),
-    [("max 100000", 16), ("350000 100000", 3), ("50000 100000", 1), ("9900000 100000", 16)],
-)
+@pytest.mark.parametrize(("share", "cores"), [(None, 16), (3.5, 3), (0.5, 1), (99.0, 16), (1.0, 1)])
 def test_no_more_cores_are_used_than_a_container_has_the_time_of(
-    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    share: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "cpu.max"
-    monkeypatch.setattr(devices, "_CPU_LIMIT", file)
+    monkeypatch.setattr(devices.cgroups, "processors", lambda: share)
     monkeypatch.setattr("psutil.cpu_count", lambda **_: 16)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(32)), raising=False)
-    assert physical_cores() == 16  # no such file
-    file.write_text(f"{limit}\n", encoding="ascii")
     assert physical_cores() == cores
+
+
+def test_the_processor_has_the_memory_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.host, "memory", lambda: HostMemory(3 << 20, 4 << 20))
+    (found,) = (d for d in devices.devices() if d.kind == "cpu")
+    assert (found.free, found.total) == (3 << 20, 4 << 20)
 
 
 def test_a_log_that_cannot_be_written_is_silent(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from localspec import Options, Runtime
 from localspec.core.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.core.files.paths import DEMO_DIR
+from localspec.core.processes.host import ProcessorTime
 from localspec.core.settings_schema import MAX_K
 from localspec.llama import context as context_module
 from localspec.llama import devices
@@ -557,16 +558,6 @@ def test_a_table_and_a_line_explain_it(sized: dict[str, Sizes]) -> None:
     assert found["free"]["gpus"] == {"CUDA0": 5 * GB}
 
 
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "memory.max").write_text("1000000\n")
-    (tmp_path / "memory.current").write_text("600000\n")
-    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
-    monkeypatch.setattr(memories, "_CGROUP", tmp_path)
-    assert memories.host_only().host_free == 450_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memories.host_only().host_free > 1_000_000
-
-
 def test_every_request_at_a_time_has_a_cache_of_its_own(sized: dict[str, Sizes]) -> None:
     one = sized["medium"]
     four = one.for_sequences(4)
@@ -630,11 +621,18 @@ def test_what_stands_beside_a_model_is_left_for_it() -> None:
 
 
 def test_who_has_one_core_waits_for_no_sample_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memories.psutil, "cpu_percent", lambda **_: pytest.fail("it was sampled"))
+    monkeypatch.setattr(memories, "sleep", lambda _: pytest.fail("it was sampled"))
     assert memories.free_cores(1) == 1
-    monkeypatch.setattr(memories.psutil, "cpu_percent", lambda **_: 100.0)
-    monkeypatch.setattr(memories.psutil, "cpu_count", lambda: 4)
-    assert memories.free_cores(4) == 2
+
+
+@pytest.mark.parametrize(("busy", "cores"), [(4.0, 2), (1.0, 3), (0.0, 4)])
+def test_cores_that_others_use_are_left_to_them_but_half(
+    monkeypatch: pytest.MonkeyPatch, busy: float, cores: int
+) -> None:
+    seconds, now = iter((100.0, 100.0 + busy / 20)), iter((5.0, 5.05))
+    monkeypatch.setattr(memories.host, "processor_time", lambda: ProcessorTime(next(seconds), 4))
+    monkeypatch.setattr(memories, "monotonic", lambda: next(now))
+    assert memories.free_cores(4) == cores
 
 
 def test_a_draft_that_was_left_out_stays_out_after_a_refused_allocation(

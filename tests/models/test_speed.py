@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from localspec.cli import call
 from localspec.core.files import paths
 from localspec.core.processes import neighbours
+from localspec.core.processes.host import ProcessorTime
 from localspec.demo.race import Machine
 from localspec.demo.speeds import advice
 from localspec.loading import machine_speed as module
@@ -246,7 +246,7 @@ def test_the_work_of_our_children_is_ours_also_after_they_have_ended() -> None:
 def test_more_than_a_seventh_of_the_processor_is_busy(
     monkeypatch: pytest.MonkeyPatch, share: float, busy: bool
 ) -> None:
-    used, now = iter((100.0, 100.0 + 10 * share * (psutil.cpu_count() or 1))), iter((5.0, 15.0))
-    monkeypatch.setattr(neighbours, "_others", lambda: next(used))
+    used, now = iter((100.0, 100.0 + 10 * share * 3)), iter((5.0, 15.0))
+    monkeypatch.setattr(neighbours, "_others", lambda: ProcessorTime(next(used), 3))
     monkeypatch.setattr(neighbours, "monotonic", lambda: next(now))
     assert neighbours.Neighbours().busy is busy

@@ -266,12 +266,75 @@ def test_running_servers_are_found_and_ended_ones_forgotten():
     file = running_servers.announce(running(os.getpid()))
     assert file.stat().st_mode & 0o077 == 0
     running_servers.announce(running((1 << 22) + 1, "gone"))
-    (file.parent / "7.json").write_text("{oops")
-    (file.parent / "8.json").write_text(json.dumps(codec.encode(running(-1))))
+    numbered(file, 7).write_text("{oops")
+    numbered(file, 8).write_text(json.dumps(codec.encode(running(-1))))
+    numbered(file, 9).write_text("[" * 100_000)
     assert [server.model for server in running_servers.running()] == ["demo"]
     assert [found.name for found in file.parent.iterdir()] == [file.name]
     running_servers.withdraw(file)
     assert running_servers.running() == []
+
+
+def numbered(file, pid):
+    """The file of another process of this place."""
+    return file.with_name(file.name.replace(f"{os.getpid()}.json", f"{pid}.json"))
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Says where this process runs from now on: a boot, and numbers of processes."""
+
+    def run_in(boot, numbers):
+        for name, kept in (("boot_id", "_BOOT"), ("pid", "_NUMBERS")):
+            (tmp_path / name).unlink(missing_ok=True)
+            monkeypatch.setattr(running_servers, kept, tmp_path / name)
+        (tmp_path / "boot_id").write_text(f"{boot}\n")
+        (tmp_path / "pid").symlink_to(f"pid:[{numbers}]")
+
+    return run_in
+
+
+@pytest.mark.parametrize("elsewhere", [("b0-1", 2), ("b0-2", 1)], ids=["container", "machine"])
+def test_a_server_in_another_container_or_machine_with_the_same_home_stays_announced(
+    places, elsewhere
+):
+    places("b0-1", 1)
+    there = running((1 << 22) + 1, "there")  # no such process here
+    file = running_servers.announce(there)
+    same_number = running_servers.announce(running(os.getpid(), "there too"))
+    places(*elsewhere)
+    here = running_servers.announce(running(os.getpid(), "here"))
+    assert len({file, same_number, here}) == 3
+    assert [server.model for server in running_servers.running()] == ["here"]
+    assert file.exists()
+    assert same_number.exists()
+    os.utime(file, (0, 0))  # nobody comes back to remove it
+    assert [server.model for server in running_servers.running()] == ["here"]
+    assert not file.exists()
+    assert same_number.exists()
+    places("b0-1", 1)
+    assert [server.model for server in running_servers.running()] == ["there too"]
+
+
+def test_where_the_system_names_no_boot_there_is_one_place(monkeypatch, tmp_path):
+    monkeypatch.setattr(running_servers, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(running_servers, "_NUMBERS", tmp_path / "none")
+    one = running(os.getpid())
+    running_servers.announce(one)
+    assert running_servers.running() == [one]
+
+
+def test_what_a_newer_version_announces_is_passed_over_and_stays():
+    file = running_servers.announce(running(os.getpid()))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "9"}))
+    assert running_servers.running() == []
+    assert file.exists()
+
+
+def test_a_file_that_vanishes_meanwhile_hides_no_other(monkeypatch):
+    file = running_servers.announce(running(os.getpid()))
+    numbered(file, 7).symlink_to(file.parent / "gone")  # as one that is removed while it is read
+    assert [server.model for server in running_servers.running()] == ["demo"]
 
 
 def test_a_process_that_has_the_number_of_an_ended_server_is_none():

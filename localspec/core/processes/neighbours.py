@@ -1,4 +1,4 @@
-"""How much of the processor other programs use."""
+"""How much other programs use of the processors that this process may run on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from time import monotonic
 
 import psutil
 
+from localspec.core.processes import host
+from localspec.core.processes.host import ProcessorTime
+
 BUSY = 0.15
-"""Share of the processor, used by others, from which what is measured beside them is in doubt."""
-_KINDS = len(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
-"""Kinds of processor time that do not overlap, where the system counts them."""
+"""Share of the processors, used by others, from which what is measured beside them is in doubt."""
 _SAMPLE_S = 0.3
 """Seconds that one look takes: some ten times the smallest time that a system counts."""
 
@@ -25,9 +26,11 @@ class Neighbours:
 
     @property
     def share(self) -> float:
-        """Their share of all processors, 0 to 1."""
-        room = (monotonic() - self._began) * (psutil.cpu_count() or 1)
-        return min(1.0, max(0.0, _others() - self._before) / room) if room > 0 else 0.0
+        """Their share of the processors that this process may run on, 0 to 1."""
+        now = _others()
+        room = (monotonic() - self._began) * now.processors
+        used = max(0.0, now.seconds - self._before.seconds)
+        return min(1.0, used / room) if room > 0 else 0.0
 
     @property
     def busy(self) -> bool:
@@ -54,11 +57,10 @@ async def calm_within(seconds: float) -> bool:
             return False
 
 
-def _others() -> float:
-    """Processor seconds of all other programs so far."""
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    return float(sum(times[:_KINDS]) - idle) - _ours()
+def _others() -> ProcessorTime:
+    """That of all other programs so far."""
+    now = host.processor_time()
+    return ProcessorTime(now.seconds - _ours(), now.processors)
 
 
 def _ours() -> float:

@@ -128,6 +128,19 @@ def end_tokens(header: Header) -> list[bytes]:
     return [header.tokens[i] for i in sorted(found)]
 
 
+def unsplit(header: Header) -> str | None:
+    """A notice where the header does not say how texts are split before they become tokens; None
+    where it does, or where the vocabulary needs no such rule.
+    """
+    if header.text("tokenizer.ggml.model") != "gpt2" or header.text("tokenizer.ggml.pre"):
+        return None
+    return (
+        f"{header.name} does not say how texts are split into words (tokenizer.ggml.pre), so "
+        "llama.cpp splits them by its default and results may be worse; use a newer conversion of "
+        "the model"
+    )
+
+
 class Vocabulary(Protocol):
     """A vocabulary, as the checks read it."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
+from time import monotonic, sleep
 
-import psutil
-
+from localspec.core.processes import host
 from localspec.core.units import CUDA_KERNELS
 
 MIB = 1 << 20
@@ -15,7 +14,6 @@ _GPU_MARGIN = 768 * MIB
 _LOADS_KERNELS = ("cuda", "rocm")
 _HOST_MARGIN = 512 * MIB
 _SAMPLE_S = 0.05
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +98,8 @@ class Memory:
 
 def host_only() -> Memory:
     """The host's memory alone: for a build without GPU, or where llama.cpp cannot be loaded."""
-    memory = psutil.virtual_memory()
-    available, total = int(memory.available), int(memory.total)
-    allowed = _container_room()
-    return Memory((), min(available, *allowed), total) if allowed else Memory((), available, total)
-
-
-def _container_room() -> list[int]:
-    """Bytes left under a container's limit (cgroup v2); empty without a limit.
-
-    The system kills a process that exceeds it, whatever the machine has.
-    """
-    try:
-        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
-        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-        stat = dict(
-            line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines()
-        )
-    except (OSError, ValueError):
-        return []  # no container, or a system without such files
-    if not limit.isdecimal():
-        return []  # "max": no limit
-    return [max(0, int(limit) - used + int(stat.get("inactive_file", 0)))]
+    memory = host.memory()
+    return Memory((), memory.available, memory.total)
 
 
 def free_cores(cores: int) -> int:
@@ -129,9 +107,9 @@ def free_cores(cores: int) -> int:
     least = (cores + 1) // 2
     if least == cores:
         return cores  # one core: no sample is waited for
-    percent = float(psutil.cpu_percent(interval=_SAMPLE_S))
-    logical = int(psutil.cpu_count() or cores)
-    busy = round(percent / 100 * logical)
+    began, before = monotonic(), host.processor_time().seconds
+    sleep(_SAMPLE_S)
+    busy = round((host.processor_time().seconds - before) / (monotonic() - began))
     return max(least, cores - busy)
 
 
@@ -143,9 +121,9 @@ def read_memory() -> Memory:
     """
     from localspec.llama.devices import backend, free_accelerators, full_cards
 
-    host = host_only()
+    own = host_only()
     if backend() == "cpu":
-        return host
+        return own
     chosen = free_accelerators()
     full = full_cards()
     silent = not full and all(d.total == 0 for d in chosen)  # as some integrated GPUs' drivers are
@@ -157,13 +135,13 @@ def read_memory() -> Memory:
             Gpu(
                 d.name,
                 d.description,
-                d.free if d.total or d.name in full else host.host_free,
-                d.total if d.name in full else d.total or host.host_total,
+                d.free if d.total or d.name in full else own.host_free,
+                d.total if d.name in full else d.total or own.host_total,
             )
             for d in chosen
         ),
-        host_free=max(host.host_free, min(recommended, host.host_total)),
-        host_total=host.host_total,
-        free_now=host.host_free if apple else None,
+        host_free=max(own.host_free, min(recommended, own.host_total)),
+        host_total=own.host_total,
+        free_now=own.host_free if apple else None,
         shared=silent or apple or all(d.kind == "igpu" for d in chosen),
     )
