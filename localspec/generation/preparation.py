@@ -289,7 +289,8 @@ class Preparation:
             if self.suggestions is not None and prepared.request.drafting.recalls is not None:
                 self.suggestions.note(prepared.owner, prepared.infill, reply.text)
             return None
-        if prepared.conversation is None or prepared.ending.stream.stopped:
+        ending = prepared.ending
+        if prepared.conversation is None or ending.stream.stopped or ending.hides:
             return None
         return self.prompts.remember(prepared.conversation, reply, prepared.owner)
 

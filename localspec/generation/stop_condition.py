@@ -145,6 +145,8 @@ class StopCondition(StopRule):
         self._shown = shown
         self.end_ids = model.end_ids
         self.stream = TextStream(stop, self._limits)
+        self.hides = False
+        """Whether a token before the end is not in the text, as a control token is not."""
 
     def take(self, token: int) -> tuple[str, FinishReason | None]:
         """See `StopRule.take`."""
@@ -154,6 +156,7 @@ class StopCondition(StopRule):
         piece = self._model.piece(token)
         if token in self._shown and not piece:
             piece = self._model.marker(token).encode()
+        self.hides = self.hides or not piece
         text = self.stream.feed(piece)
         if self._limits.reached or self._limits.over(text):
             return text, "length"

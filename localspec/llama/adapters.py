@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,21 @@ from localspec.llama.library import c_api
 from localspec.models.gguf.shards import fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    pointer: Any
-    digest: str
-
-
 class Adapters:
-    """The adapters of one model, freed with it. A scale of 0 is as none."""
+    """The adapters of one model, freed with it. A scale of 0 is as none.
+
+    Files of equal content are one adapter, which is freed with the last of their names. Those of
+    the usual blend have names that stay, so what every context begins with is never freed.
+    """
 
     def __init__(self, chosen: Sequence[Adapter] = ()) -> None:
         """They are read by `load`."""
         self.chosen = tuple(chosen)
-        self._loaded: dict[str, _Loaded] = {}
-        """By name. Other threads look names up while the one that computes changes it."""
+        self._digests: dict[str, str] = {}
+        """Of their files, by name. Other threads look names up while the one that computes changes
+        it."""
+        self._pointers: dict[str, Any] = {}
+        """By digest."""
         self._model: Any = None
         self.usual = AS_LOADED
         """What the model was loaded with."""
@@ -47,6 +47,7 @@ class Adapters:
 
         Raises:
             ModelFileError: llama.cpp refuses one.
+            UsageError: two have the same content, or there are too many.
         """
         self._model = model
         for adapter in self.chosen:
@@ -62,13 +63,19 @@ class Adapters:
             UsageError: the model has as many as it may have, or was loaded with this one.
         """
         name, digest = str(path), load_file.digest(path)
-        known = self._loaded.get(name)
-        if known is not None and known.digest == digest:
+        known = self._digests.get(name)
+        if known == digest:
             return
         if known is not None:
             self._require_apart(path)
-        if known is None and len(self._loaded) >= MOST:
+        elif len(self._digests) >= MOST:
             raise UsageError(f"{MOST} adapters are loaded, which is the most; unload one")
+        if digest not in self._pointers:
+            self._pointers[digest] = self._read(path, digest)
+        self._digests[name] = digest
+        self._free_unnamed()
+
+    def _read(self, path: Path, digest: str) -> Any:
         library.forget_errors()
         with library.listening(alone=False):
             pointer = c_api.llama_adapter_lora_init(self._model, os.fsencode(path))
@@ -80,23 +87,27 @@ class Adapters:
         except ModelFileError:
             c_api.llama_adapter_lora_free(pointer)
             raise
-        self._loaded[name] = _Loaded(pointer, digest)
-        if known is not None:
-            c_api.llama_adapter_lora_free(known.pointer)
+        return pointer
 
     def remove(self, path: Path) -> None:
-        """Free one; no context may compute with it then. One that is not loaded is passed over.
+        """Take a name away; what has no other one is freed, and no context may compute with it
+        then. One that is not loaded is passed over.
 
         Raises:
             UsageError: the model was loaded with it.
         """
         self._require_apart(path)
-        known = self._loaded.pop(str(path), None)
-        if known is not None:
-            c_api.llama_adapter_lora_free(known.pointer)
+        self._digests.pop(str(path), None)
+        self._free_unnamed()
+
+    def _free_unnamed(self) -> None:
+        for digest in self._pointers.keys() - {*self._digests.values()}:
+            c_api.llama_adapter_lora_free(self._pointers.pop(digest))
 
     def _require_apart(self, path: Path) -> None:
-        """Refuse what would take away an adapter that all contexts of the model begin with."""
+        """Refuse what would take away an adapter that all contexts of the model begin with. Its
+        file may be loaded by another name too, which takes nothing away when it goes.
+        """
         if any(str(path) == str(adapter.path) for adapter in self.chosen):
             raise UsageError(
                 f"{path.name} was loaded with the model and stays; start without --lora for it"
@@ -104,8 +115,7 @@ class Adapters:
 
     def digest(self, path: Path) -> str | None:
         """The digest of a loaded one's file, as it was read; None: it is not loaded."""
-        known = self._loaded.get(str(path))
-        return None if known is None else known.digest
+        return self._digests.get(str(path))
 
     def blend(self, uses: Iterable[AdapterUse] | None) -> Blend:
         """The blend that a request asks for; None: the usual one.
@@ -124,12 +134,12 @@ class Adapters:
     def _parts(self, uses: Iterable[AdapterUse]) -> tuple[tuple[str, float], ...]:
         found: dict[str, float] = {}
         for use in uses:
-            loaded = self._loaded.get(use.path)
-            if loaded is None:
-                raise UsageError(f"the adapter {Path(use.path).name[:80]} is not loaded")
-            if loaded.digest in found:
-                raise UsageError(f"the adapter {Path(use.path).name[:80]} is named twice")
-            found[loaded.digest] = use.scale
+            digest, name = self._digests.get(use.path), Path(use.path).name[:80]
+            if digest is None:
+                raise UsageError(f"the adapter {name} is not loaded")
+            if digest in found:
+                raise UsageError(f"the adapter {name} is named twice, or a copy of it is named too")
+            found[digest] = use.scale
         return tuple(sorted((digest, scale) for digest, scale in found.items() if scale))
 
     def require(self, blend: Blend) -> None:
@@ -138,28 +148,24 @@ class Adapters:
         Raises:
             UsageError: they are not.
         """
-        if not {digest for digest, _ in blend.parts} <= {one.digest for one in self._each()}:
+        if not {digest for digest, _ in blend.parts} <= self._pointers.keys():
             raise UsageError("an adapter of this request was unloaded meanwhile; send it again")
-
-    def _each(self) -> list[_Loaded]:
-        return [*self._loaded.values()]
 
     def use(self, context: Any, blend: Blend | None = None) -> None:
         """Compute with a blend in a llama_context from its next pass on; None: the usual one."""
         parts = (self.usual if blend is None else blend).parts
-        pointers = {one.digest: one.pointer for one in self._each()}
-        n = len(parts)
-        array = (c_api.llama_adapter_lora_p_ctypes * n)(*(pointers[digest] for digest, _ in parts))
+        n, pointers = len(parts), [self._pointers[digest] for digest, _ in parts]
+        array = (c_api.llama_adapter_lora_p_ctypes * n)(*pointers)
         scales = (ctypes.c_float * n)(*(scale for _, scale in parts))
         c_api.llama_set_adapters_lora(context, array, n, scales)
 
     def every(self) -> Blend:
         """All of them at once."""
-        return Blend(tuple(sorted({(one.digest, 1.0) for one in self._each()})), "every")
+        return Blend(tuple((digest, 1.0) for digest in sorted(self._pointers)), "every")
 
     def extremes(self) -> tuple[Blend, ...]:
         """None of them, and all; one blend, where there are none."""
-        return (Blend(key="none"), self.every()) if self._loaded else (self.usual,)
+        return (Blend(key="none"), self.every()) if self._pointers else (self.usual,)
 
     def facts(self) -> list[list[object]]:
         """What identifies the usual blend: a digest of each file, and its scale."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from localspec.core.errors import (
     Interrupted,
-    ModelFileError,
     UnsupportedModelError,
 )
 from localspec.core.interrupt import Cancelled
@@ -81,6 +80,7 @@ class Model(Vocabulary):
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
+            UsageError: see `Adapters.load`.
             Interrupted: ``cancelled`` returned true.
             Exception: what ``on_progress`` or ``cancelled`` raised, which ends the loading.
         """
@@ -136,7 +136,7 @@ class Model(Vocabulary):
                 self._require_text_model()
             require_unchanged(path, self.digest)
             self.adapters.load(self._ptr)
-        except ModelFileError:
+        except BaseException:
             self.close()
             raise
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from localspec.core.adapter_list import Blend
+from localspec.core.adapter_list import AS_LOADED, Blend
 from localspec.core.drafter_registry import PREDICTION, Branching
 from localspec.core.files import paths
-from localspec.core.files.measured import name_of
+from localspec.core.files.measured import keep_newest, name_of
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
@@ -36,6 +36,8 @@ _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
 _BLENDS = 32
 """Blends of adapters whose acceptance is kept in memory."""
+_FILES = 256
+"""Files of their acceptance, of all models: each scale of an adapter has one."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the user asked for measurements and waits for them."""
 
@@ -121,6 +123,8 @@ class MeasuredControl(Control):
     adapted: dict[Blend, tuple[Path, Knowledge, Controller]] = field(default_factory=dict)
     """Controllers of requests with adapters of their own, whose texts differ from the drafters' in
     another way, with what they know and its files; the one used last is the last."""
+    unsaved: set[Blend] = field(default_factory=lambda: {AS_LOADED})
+    """Blends that may have learnt something since they were saved, `AS_LOADED` for ``policy``."""
 
     @property
     def proof(self) -> Policy:
@@ -132,16 +136,19 @@ class MeasuredControl(Control):
         measured apart from the beginning.
         """
         if not blend.key:
+            self.unsaved.add(AS_LOADED)
             return self.policy
         known = self.adapted.pop(blend, None) or self._adapted(blend)
         self.adapted[blend] = known
+        self.unsaved.add(blend)
         if len(self.adapted) > _BLENDS:
-            del self.adapted[next(iter(self.adapted))]
+            del self.adapted[oldest := next(iter(self.adapted))]
+            self.unsaved.discard(oldest)
         return known[2]
 
     def _adapted(self, blend: Blend) -> tuple[Path, Knowledge, Controller]:
         facts = {"beside": self.file.name, "adapters": blend.parts}
-        file = self.file.with_name(name_of(facts))
+        file = self.file.parent / "adapters" / name_of(facts)
         # Of an earlier session acceptance alone: no pass at load measures its costs again.
         known, saved = self.knowledge.costs, load(file) or Knowledge()
         knowledge = Knowledge({at: c.copy() for at, c in known.items()}, saved.acceptance)
@@ -149,10 +156,18 @@ class MeasuredControl(Control):
 
     def save(self) -> None:
         """See `Control`."""
-        paths.make_parent(self.file)
-        save(self.file, self.knowledge)
-        for file, knowledge, _ in self.adapted.values():
+        if AS_LOADED in self.unsaved:
+            paths.make_parent(self.file)
+            save(self.file, self.knowledge)
+            self.unsaved.remove(AS_LOADED)
+        for blend in [*self.unsaved]:
+            file, knowledge, _ = self.adapted[blend]
+            paths.make_parent(file)
+            new = not file.exists()
             save(file, knowledge)
+            self.unsaved.remove(blend)
+            if new:
+                keep_newest(file.parent, _FILES)
 
     def measure(self, on_pass: OnPass | None = None) -> Costs:
         """See `Control`; takes up to a minute."""
@@ -160,6 +175,7 @@ class MeasuredControl(Control):
         far = sweep_long(self.target, near, _THOROUGH_S)
         curves = _curves(near, far, self.drafting)
         self.policy.measured(curves)
+        self.unsaved.add(AS_LOADED)
         return curves[0]
 
 

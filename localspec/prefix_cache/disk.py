@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
@@ -14,6 +15,8 @@ from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 
 DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"
+_OWNERS = 64
+"""Owners whose files are known without listing them."""
 _REFUSED = 1024
 """States that could not be written, of which that is remembered."""
 
@@ -21,6 +24,17 @@ _REFUSED = 1024
 def _digest(owner: str, tokens: TokenIds) -> bytes:
     whose = hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return hashlib.blake2b(tokens.tobytes(), key=whose, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The files of an owner."""
+
+    version: int
+    """Of their folder, when they were listed."""
+    saved: list[Saved]
+    told: set[Path]
+    """Those whose conversations were asked for."""
 
 
 class DiskStates:
@@ -31,13 +45,12 @@ class DiskStates:
         self._store = store
         self._cuts_anywhere = cuts_anywhere
         self._lock = threading.Lock()  # prompts are made in another thread than replies
-        self._listed: dict[str, tuple[int, list[Saved]]] = {}
-        """States by owner, and the version of the folder that they were listed at."""
+        self._listed: dict[str, _Listing] = {}
+        """By owner; who asked last comes last."""
         self._ready: tuple[Saved, State, float] | None = None
         """One that is at hand, and the seconds that it took to read."""
         self._refused: dict[bytes, None] = {}
         """Digests of the last states that could not be written, which is not tried again."""
-        self._told: set[Path] = set()
         self._said: set[str] = set()
         self.notices: list[str] = []
         """New ones for the user."""
@@ -45,20 +58,33 @@ class DiskStates:
     def of(self, owner: str) -> list[Saved]:
         """The owner's states, listed again whenever the folder has changed."""
         with self._lock:
-            version = self._store.version(owner)
-            if owner not in self._listed or self._listed[owner][0] != version:
-                saved, damaged = self._store.saved(owner)
-                if damaged:
-                    self.notices.append(DAMAGED)
-                self._listed[owner] = (version, saved)
-            return self._listed[owner][1]
+            return self._listing(owner).saved
+
+    def _listing(self, owner: str) -> _Listing:
+        """The caller holds the lock."""
+        version = self._store.version(owner)
+        known = self._listed.pop(owner, None)
+        if known is None or known.version != version:
+            told = set() if known is None else known.told
+            saved, damaged = self._store.saved(owner)
+            if damaged:
+                self.notices.append(DAMAGED)
+            known = _Listing(version, saved, told & {one.path for one in saved})
+        self._listed[owner] = known
+        if len(self._listed) > _OWNERS:
+            oldest = next(iter(self._listed))
+            del self._listed[oldest]
+            self._store.forget(oldest)
+        return known
 
     def conversations(self, owner: str) -> list[Conversation]:
-        """Texts and tokens of the owner's states that were not asked for before; raw prompts have
-        no text.
+        """Texts and tokens of the owner's states that were not asked for before, as far as that is
+        remembered; raw prompts have no text.
         """
-        new = [saved for saved in self.of(owner) if saved.path not in self._told]
-        self._told |= {saved.path for saved in new}
+        with self._lock:
+            known = self._listing(owner)
+            new = [saved for saved in known.saved if saved.path not in known.told]
+            known.told |= {saved.path for saved in new}
         return [saved.conversation for saved in new if saved.conversation.text]
 
     def load(self, saved: Saved) -> tuple[State, float]:
@@ -91,8 +117,9 @@ class DiskStates:
     def discard(self, saved: Saved) -> None:
         """Forget a state that turned out to be of no use."""
         with self._lock:
-            version, listed = self._listed[saved.owner]
-            self._listed[saved.owner] = version, [other for other in listed if other is not saved]
+            known = self._listed.get(saved.owner)
+            if known is not None:
+                known.saved = [other for other in known.saved if other is not saved]
 
     def wants(self, owner: str, tokens: TokenIds) -> bool:
         """Whether a state of these tokens is neither there nor was refused."""

@@ -48,8 +48,8 @@ class KvStore:
         self._root = root or paths.states_dir()
         self._identity = identity
         self._limit = limit
-        self._read: dict[tuple[Path, int, int], Saved] = {}
-        """Headers that were read, by path, inode and size."""
+        self._read: dict[str, dict[tuple[Path, int, int], Saved]] = {}
+        """Headers that were read, by owner; then by path, inode and size."""
 
     def saved(self, owner: str = "") -> tuple[list[Saved], list[Path]]:
         """The owner's states, the least recently used first; and damaged files, which are removed.
@@ -58,14 +58,15 @@ class KvStore:
         """
         if not closed.is_closed(self._folder(owner)):
             return [], []
-        found, damaged, known = [], [], {}
+        found, damaged = [], []
+        before, known = self._read.pop(owner, {}), {}
         for path in sorted(self._folder(owner).glob("*.state"), key=_used):
             try:
                 facts = path.stat()
                 if not stat.S_ISREG(facts.st_mode):
                     continue
                 key = (path, facts.st_ino, facts.st_size)
-                known[key] = self._read.get(key) or self._header(path, owner)
+                known[key] = before.get(key) or self._header(path, owner)
                 found.append(known[key])
             except DamagedError:
                 damaged.append(path)
@@ -74,9 +75,13 @@ class KvStore:
                 remove(path)
             except OSError:  # another process has just removed it
                 continue
-        mine = self._folder(owner)
-        self._read = {k: v for k, v in self._read.items() if k[0].parent != mine} | known
+        if known:
+            self._read[owner] = known
         return found, damaged
+
+    def forget(self, owner: str) -> None:
+        """Free the memory of what `saved` has read."""
+        self._read.pop(owner, None)
 
     def _header(self, path: Path, owner: str) -> Saved:
         with checked.opened(path) as file:

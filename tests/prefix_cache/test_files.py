@@ -203,3 +203,35 @@ def test_refused_states_are_not_tried_again_and_take_no_memory(tmp_path: Path) -
     assert not disk.wants("", refused.tokens)
     assert disk.wants("another", refused.tokens)
     assert sum(map(len, disk._refused)) <= 16
+
+
+def test_countless_owners_leave_nothing_in_memory_and_are_told_again(tmp_path: Path) -> None:
+    """Each new ``cache_salt``, and each new scale of an adapter, is an owner."""
+    shelf = KvStore("this", tmp_path / "states")
+    disk = DiskStates(shelf, cuts_anywhere=True)
+    said = Conversation("Hi", (1, 2, 3))
+    for n in range(80):
+        owner = f"owner {n}"
+        if n % 2:
+            assert shelf.put(state([1, 2, n], owner=owner, conversation=said), 1.0)
+        assert disk.conversations(owner) == [said] * (n % 2)
+        assert disk.conversations(owner) == []
+    first = disk.of("owner 1")
+    for n in range(300):
+        disk.conversations(f"without {n}")
+    assert len(disk._listed) <= 64
+    assert not shelf._read
+    disk.discard(*first)  # a request of an owner that was forgotten meanwhile
+    assert disk.conversations("owner 1") == [said]
+    assert [tuple(one.tokens) for one in disk.of("owner 1")] == [(1, 2, 1)]
+
+
+def test_files_that_are_gone_are_not_remembered_as_told(tmp_path: Path) -> None:
+    shelf = KvStore("this", tmp_path / "states")
+    disk = DiskStates(shelf, cuts_anywhere=True)
+    for n in range(50):
+        said = Conversation(f"Hi {n}", (1, 2, n))
+        assert shelf.put(state([1, 2, n], conversation=said), 1.0, replaces=disk.of(""))
+        os.utime(shelf._root / "this", ns=(n + 1, n + 1))  # clocks of folders are coarse
+        assert disk.conversations("") == [said]
+    assert len(disk._listed[""].told) == 1

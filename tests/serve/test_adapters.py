@@ -212,6 +212,22 @@ async def test_what_is_not_there_or_belongs_to_the_start_is_not_unloaded(make_wo
     assert "one of --lora" in body["error"]["message"]
 
 
+async def test_a_file_of_the_start_is_known_by_whichever_name(make_world, tmp_path, monkeypatch):
+    """Loading it again "in place" loaded another adapter, and the one of the start stayed."""
+    monkeypatch.setattr("localspec.serve.backend.adapters._require_adapter", lambda *_: None)
+    folder, link = tmp_path / "folder", tmp_path / "style.gguf"
+    folder.mkdir()
+    (folder / "file.gguf").write_bytes(b"GGUF")
+    link.symlink_to(folder / "file.gguf")
+    world = await make_world(lora=read([str(link)]), lora_folders=(folder,))
+    status, body = await post(world, LOAD, {"lora_name": "b", "lora_path": "file.gguf"})
+    assert status == 400
+    assert "loaded under another name" in body["error"]["message"]
+    again = {"lora_name": "style", "lora_path": "file.gguf", "load_inplace": True}
+    assert (await post(world, LOAD, again))[0] == 200
+    assert world.engines[-1].adapters == {link}  # the engine decides by the name that it knows
+
+
 async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_world, tmp_path):
     world = await make_world(lora=LORA)
     world.slots.adapters.add(world.slots.first, tmp_path / "later.gguf")

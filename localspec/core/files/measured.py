@@ -6,6 +6,7 @@ folder above (a home that a group shares) can exchange it for another of the use
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -62,3 +63,18 @@ def parsed(path: Path) -> Any:
         ValueError: it is not JSON.
     """
     return json.loads(content(path, closed.LARGEST_JSON))
+
+
+def keep_newest(folder: Path, most: int) -> None:
+    """Remove the files that were written longest ago, where there are more than ``most``. Other
+    processes may do the same.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    found = []
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(found)[: max(0, len(found) - most)]:
+        path.unlink(missing_ok=True)

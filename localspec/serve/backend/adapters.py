@@ -31,6 +31,9 @@ class ServedAdapter:
     name: str
     """By which a request may call it as a model."""
     path: Path
+    """The name of its file that the engine knows it by."""
+    file: Path
+    """The same with links followed, when it was loaded."""
     scale: float
     """The scale where a request names none."""
     own: float
@@ -60,7 +63,7 @@ class ServedAdapters:
         """Whether the usual scales are no longer those of the start."""
 
     def _add(self, name: str, path: Path, scale: float, options: Options) -> ServedAdapter:
-        found = ServedAdapter(self._next, name, path, scale, scale or 1.0, options)
+        found = ServedAdapter(self._next, name, path, path.resolve(), scale, scale or 1.0, options)
         self._known[found.id] = found
         self._next += 1
         return found
@@ -141,10 +144,10 @@ class ServedAdapters:
         if known is not None and not again:
             said = f"the adapter {name[:80]!r} is loaded already; load_inplace: true loads it"
             raise bad_request(f"{said} again", "lora_name")
-        if known is not None and known.path != file:
+        if known is not None and known.file != file:
             said = f"{name[:80]!r} was loaded from another file; unload it first"
             raise bad_request(said, "lora_path")
-        if known is None and any(one.path == file for one in self._known.values()):
+        if known is None and any(one.file == file for one in self._known.values()):
             raise bad_request("this file is loaded under another name", "lora_path")
         if known is None and len(self._known) >= MOST:
             raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
@@ -153,7 +156,7 @@ class ServedAdapters:
             assert engine.info is not None
             target = Path(engine.info.target)
             await asyncio.to_thread(_require_adapter, file, target)
-            await engine.adapter(file, load=True)
+            await engine.adapter(file if known is None else known.path, load=True)
             if known is None:
                 self._add(name, file, 0.0, options)
                 self._slot.adapters.add(options, file)
