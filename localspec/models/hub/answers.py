@@ -25,6 +25,6 @@ def require_file(response: httpx2.Response, entry: RepoFile) -> None:
     said = ", ".join(filter(None, (kind[:60], length and f"{length[:20]} bytes")))
     raise WrongAnswerError(
         f"{response.url.host} sends something else ({said or response.status_code}) in place of "
-        f"{entry.path} ({entry.size} bytes): a login page of the network or a proxy answers; log in "
-        "with a browser, or use another network or proxy, and pull again: what has arrived stays"
+        f"{entry.path} ({entry.size} bytes): a login page of the network or a proxy answers; log "
+        "in with a browser, or use another network or proxy, and pull again: what has arrived stays"
     )
