@@ -26,6 +26,7 @@ from llama_ladder import Rung
 
 from localspec.core.errors import LocalspecError
 from localspec.kernels import build
+from localspec.kernels.compiler import Compiler
 from localspec.kernels.instruction_sets import headers, of_machine
 
 ALL = Rung(
@@ -79,7 +80,7 @@ def repacked(built: Path, folder: Path) -> Path:
         for library in sorted((root / LIBRARIES).glob("*.so*")):
             subprocess.run(["strip", "--strip-unneeded", library], check=True)
         (root / LIBRARIES).chmod(0o755)
-        compiler = build.Compiler(
+        compiler = Compiler(
             tuple(os.environ.get("CXX", "c++").split()), root / LIBRARIES, of_machine()
         )
         place = build.shipped_folder(root / LIBRARIES)

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.compiling import own_build
+
+_ELSEWHERE = {
+    "memory ran out: close other programs": re.compile(
+        r"\bKilled\b|signal 9\b|out of memory|cannot allocate memory|memory exhausted|bad_alloc",
+        re.IGNORECASE,
+    ),
+    "make room on that disk, or set TMPDIR to a folder on another": re.compile(
+        r"No space left|quota exceeded", re.IGNORECASE
+    ),
+}
+"""What to do where memory or disk space was lacking, and what compilers and linkers say then."""
+_CRASHED = re.compile(
+    r"internal compiler error|signal terminated program|frontend command failed"
+    r"|Segmentation fault|unable to execute command"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a compiler failed."""
+
+    why: str
+    """Its own words, and what to do where it is known."""
+    lacking: bool = False
+    """Whether memory or disk space was lacking: another time it may do."""
+    crashed: bool = False
+    """Whether the compiler itself failed."""
 
 
 def command(environ: Mapping[str, str] = os.environ) -> list[str] | None:
@@ -42,6 +71,19 @@ def first_error(stderr: bytes) -> str:
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     wrong = [line for line in lines if "error" in line.lower()]
     return (wrong or lines or ["the compiler gave no reason"])[0].strip()
+
+
+def failure(status: int, stderr: bytes) -> Failure:
+    """Why a compiler ended with a status other than 0; its messages must be in English."""
+    number = -status if status < 0 else max(0, status - 128)  # a shell between adds 128
+    text = stderr.decode("utf-8", "replace")
+    ended = f"the compiler was ended by signal {number}" if number else ""
+    why = first_error(stderr) if text.strip() or not ended else ended
+    for remedy, pattern in _ELSEWHERE.items():
+        if pattern.search(text) or pattern.search(ended):
+            return Failure(f"{why}; {remedy}", lacking=True)
+    crashed = number > 0 or _CRASHED.search(text) is not None
+    return Failure(f"{why}; the compiler itself failed" if crashed else why, crashed=crashed)
 
 
 def installed() -> str | None:

@@ -29,7 +29,7 @@
     ├── EngineError                1   the engine process died or broke the protocol
     │   ├── DefectError            1   it failed at one command, and goes on: a bug in localspec
     │   └── DeviceError            1   it died because a device failed
-    │       ├── DeviceMemoryError  1   the GPU ran out of memory
+    │       ├── DeviceMemoryError  1   the GPU, or the machine, ran out of memory
     │       ├── DeviceLostError    1   the GPU is gone, as after sleep
     │       └── WorkerLostError    1   a worker of --rpc is gone or hangs
     ├── UnreadableError            1   a document that has no text for a model
@@ -171,7 +171,7 @@ class DeviceError(EngineError):
 
 
 class DeviceMemoryError(DeviceError):
-    """The GPU ran out of memory while it computed."""
+    """The GPU, or the machine, ran out of memory while it computed; a smaller plan may do."""
 
 
 class DeviceLostError(DeviceError):

@@ -94,6 +94,7 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     at = f" while {doing}" if doing else ""
     kind: type[EngineError] = {
         crash.OUT_OF_MEMORY: DeviceMemoryError,
+        crash.OUT_OF_HOST_MEMORY: DeviceMemoryError,
         crash.LOST: DeviceLostError,
         crash.WORKER_GONE: WorkerLostError,
         crash.WORKER_SILENT: WorkerLostError,

@@ -10,35 +10,22 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
-from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
 from localspec.core.files import checked, closed, native, paths, private, whole_file
-from localspec.kernels.instruction_sets import FILES, INCLUDED, InstructionSet, headers, of_machine
+from localspec.kernels.compiler import FLAGS, SOURCE, Compiler
+from localspec.kernels.instruction_sets import FILES, headers, of_machine
 
-SOURCE = Path(__file__).with_name("source")
 NAME = "liblocalspec-kernels.so"
 _NOTES = "build.json"
-_PATIENCE_S = 900.0
-_FLAGS = (
-    *("-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-fno-math-errno"),
-    "-fvisibility=hidden",
-)
 _SUFFIXES = frozenset({".cpp", ".h"})
-
-
-class RefusedError(LocalspecError):
-    """The compiler refuses the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,94 +38,6 @@ class Built:
     left_out: dict[str, str]
     """Names of others, with the compiler's reason."""
     compiler: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """How the source is compiled."""
-
-    command: tuple[str, ...]
-    libraries: Path
-    """Folder of llama.cpp's libraries."""
-    sets: tuple[InstructionSet, ...]
-    source: Path = SOURCE
-    defines: tuple[str, ...] = ()
-    """Further flags of every unit, by which kernels are made wrong to see that it is found."""
-
-    def compile(
-        self, included: Source, made: Path, on_unit: Callable[[str], None] | None = None
-    ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Compile to the file ``made``: the units in it, and the reasons of those left out.
-
-        Raises:
-            RefusedError: no unit compiles, or the seam to llama.cpp does not.
-        """
-        scratch = made.parent
-        included.write(scratch / "llama.cpp")
-
-        def unit(one: InstructionSet) -> str:
-            line = [*one.flags, *self.defines, f'-DLS_UNIT="isa/{one.name}.h"']
-            object_file = scratch / f"{one.name}.o"
-            failed = self._run([*line, "-c", str(self.source / "unit.cpp")], object_file)
-            if on_unit is not None:
-                on_unit(one.name)
-            return failed
-
-        with ThreadPoolExecutor(_processors()) as pool:
-            failed = dict(zip((s.name for s in self.sets), pool.map(unit, self.sets), strict=True))
-        units = tuple(name for name, why in failed.items() if not why)
-        left_out = {name: why for name, why in failed.items() if why}
-        if not units:
-            raise RefusedError(f"the kernels do not compile: {next(iter(left_out.values()))}")
-        include = [f"-I{scratch / 'llama.cpp' / folder}" for folder in INCLUDED]
-        best_first = " ".join(f"LS_EACH({name})" for name in reversed(units))
-        line = [f"-DLS_UNITS={best_first}", *include, "-shared", str(self.source / "plugin.cpp")]
-        line += [str(scratch / f"{name}.o") for name in units]
-        why = self._run([*line, *self._link()], made)
-        if why:
-            raise RefusedError(f"the kernels do not compile: {why}")
-        return units, left_out
-
-    def _link(self) -> list[str]:
-        if sys.platform == "darwin":
-            return ["-undefined", "dynamic_lookup"]
-        # One of several is chosen when it runs: its functions are found then.
-        cpu = [] if variants(self.libraries) else ["-lggml-cpu"]
-        return [f"-L{self.libraries}", *cpu, "-lggml-base", "-pthread"]
-
-    def _run(self, arguments: list[str], made: Path) -> str:
-        """Why the compiler failed; "" if it did not."""
-        line = [*self.command, *_FLAGS, f"-I{self.source}", *arguments, "-o", str(made)]
-        try:
-            done = subprocess.run(
-                line,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"{self.command[0]} takes longer than {_PATIENCE_S:.0f} s"
-        except OSError as error:
-            return f"{self.command[0]}: {error.strerror or error}"
-        return cxx.first_error(done.stderr) if done.returncode else ""
-
-    def version(self) -> str:
-        """The first line that the compiler says about itself."""
-        try:
-            done = subprocess.run(
-                [*self.command, "--version"], capture_output=True, timeout=30, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return self.command[0]
-        lines = done.stdout.decode("utf-8", "replace").splitlines()
-        return lines[0].strip() if lines else self.command[0]
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on every system
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 def files_of(source: Path) -> Iterator[Path]:
@@ -160,7 +59,7 @@ def shipped_folder(libraries: Path) -> Path:
 
 
 def _key(*linked: str) -> str:
-    facts: list[object] = [VERSION, sorted(FILES.items()), _FLAGS]
+    facts: list[object] = [VERSION, sorted(FILES.items()), FLAGS]
     facts += [str(unit) for unit in of_machine()]
     facts += [platform.system(), platform.machine(), *linked]
     digest = hashlib.sha256(repr(facts).encode())

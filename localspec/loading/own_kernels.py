@@ -20,6 +20,7 @@ from localspec.core.files import native
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
 from localspec.kernels.build import Built
+from localspec.kernels.compiler import RefusedError
 from localspec.kernels.instruction_sets import title
 from localspec.loading import kernel_proof
 from localspec.loading.kernel_proof import Proved
@@ -136,7 +137,7 @@ def _ready(
 
 def _remembered(error: LocalspecError) -> str:
     """What is said of a failure to compile until it is tried again, by itself or by the user."""
-    refused = isinstance(error, build.RefusedError)
+    refused = isinstance(error, RefusedError)
     again = f"tried again in {'a day' if refused else 'an hour'}, or at once by {command_line()}"
     kernel_proof.save_failure(f"{error}; {again}", _DAY_S if refused else _HOUR_S)
     return f"{error}; {again}"
@@ -156,12 +157,17 @@ def _failures(found: Proved) -> list[str]:
     return [f"{title(name)} failed: {why}" for name, why in found.failed.items() if why]
 
 
+def _left_out(built: Built) -> list[str]:
+    found = [f"{title(name)} was left out: {why}" for name, why in built.left_out.items()]
+    return [*found, f"delete {built.path.parent} to compile again"] if found else []
+
+
 def _slower(found: Proved) -> str:
     return f"ours take {found.times:.2f} times as long on this machine"
 
 
-def _known() -> Proved:
-    """The proof of our kernels where they may compute; nothing is compiled or proved for it.
+def _known() -> tuple[Built, Proved]:
+    """The library and its proof where they may compute; nothing is compiled or proved for it.
 
     Raises:
         LocalspecError: they may not, or there is none.
@@ -171,13 +177,13 @@ def _known() -> Proved:
         raise LocalspecError("LOCALSPEC_KERNELS is llama")
     if not given and config.settings().get("kernels") == LLAMA:
         raise LocalspecError(f"{config.place('kernels')} is llama")
-    return _ready(None, None, make=False)[1]
+    return _ready(None, None, make=False)
 
 
 def state() -> str:
     """One line about the kernels for ``doctor``; nothing is compiled or proved for it."""
     try:
-        found = _known()
+        built, found = _known()
     except LocalspecError as error:
         return f"llama.cpp's kernels: {error}"
     if found.slower:
@@ -188,7 +194,7 @@ def state() -> str:
         text += f"; times the speed of llama.cpp's by tokens in a pass: {each}"
     elif found.untimed:
         text += f"; not timed beside llama.cpp's: {found.untimed}"
-    return "; ".join([text, *_failures(found)])
+    return "; ".join([text, *_failures(found), *_left_out(built)])
 
 
 def gain() -> str:
@@ -196,7 +202,7 @@ def gain() -> str:
     not used, or were not timed.
     """
     try:
-        found = _known()
+        found = _known()[1]
     except LocalspecError:
         return ""
     one, four = (found.of_width.get(width) for width in ("1", "4"))
@@ -225,8 +231,6 @@ def main() -> int:
         built, found = _ready(OWN, None, make=True, offline=is_offline())
         if found.times is None:
             kernel_proof.timed(built, found)
-        for name, why in built.left_out.items():
-            sys.stderr.write(safe_line(f"left out {title(name)}: {why}") + "\n")
         sys.stdout.write(safe_line(state()) + "\n")
     except LocalspecError as error:
         sys.stderr.write(safe_line(str(error)) + "\n")

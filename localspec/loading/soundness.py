@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +55,16 @@ _IN_PART = 4
 """Exit statuses of a proof."""
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals from outside, which say nothing about the build; the system kills without memory."""
+
+_UNCHECKED = "cannot check that llama.cpp computes right here"
+_CLOSE_OTHERS = {
+    crash.OUT_OF_MEMORY: (
+        "close other programs that use it, or hide it with CUDA_VISIBLE_DEVICES=-1"
+    ),
+    crash.OUT_OF_HOST_MEMORY: "close other programs",
+}
+_NO_ROOM = re.compile(r"No space left|quota exceeded|requested and \d+ written|enough free space")
+"""What Python and numpy say where models cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,9 @@ class Prover:
                     process.kill()
                     raise
         except OSError as error:
-            raise LocalspecError(f"cannot check llama.cpp: {error.strerror}") from None
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise _full(tempfile.gettempdir()) from None
+            raise LocalspecError(f"{_UNCHECKED}: {error.strerror}") from None
         status = process.returncode
         failed = _judged(status, _reports(out), err.decode("utf-8", "replace"))
         return failed, status == _IN_PART
@@ -146,11 +160,9 @@ def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
         return ""
     if status == _WRONG and "wrong" in last:
         return str(last["wrong"])
-    if crash.device_failure(stderr) == crash.OUT_OF_MEMORY:  # no fault of the build
-        raise LocalspecError(
-            f"cannot check that llama.cpp computes right here: {crash.OUT_OF_MEMORY}; close other "
-            "programs that use it, or hide it with CUDA_VISIBLE_DEVICES=-1"
-        )
+    failure = crash.device_failure(stderr)
+    if advice := _CLOSE_OTHERS.get(failure):  # no fault of the build
+        raise LocalspecError(f"{_UNCHECKED}: {failure}; {advice}")
     if status == -signal.SIGALRM:
         return f"no answer for {last.get('limit', 60)} s, {_place(reports)}"
     if status < 0 and -status not in _FROM_OUTSIDE:
@@ -161,7 +173,16 @@ def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
         return f"{name}, {_place(reports)}"
     reason = last_line(stderr)
     reason = reason or f"its check ended with status {status}, {_place(reports)}"
-    raise LocalspecError(f"cannot check that llama.cpp computes right here: {reason}")
+    if status > 0 and _NO_ROOM.search(reason):
+        raise _full(tempfile.gettempdir())
+    raise LocalspecError(f"{_UNCHECKED}: {reason}")
+
+
+def _full(folder: str) -> LocalspecError:
+    return LocalspecError(
+        f"{_UNCHECKED}: the disk of {folder} is full; make room there, or set TMPDIR to a folder "
+        "on another"
+    )
 
 
 def _reports(out: bytes) -> list[dict[str, Any]]:

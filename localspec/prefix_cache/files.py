@@ -135,7 +135,9 @@ class KvStore:
         if not self._make_room(len(start) + state.n_bytes + DIGEST):
             return False
         digest = hashlib.blake2b(start, digest_size=DIGEST)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")  # for the owner only
+        handle, name = tempfile.mkstemp(  # for the owner only
+            dir=folder, prefix=f"{os.getpid()}-", suffix=".part"
+        )
         part = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -174,8 +176,8 @@ class KvStore:
 
     def _make_room(self, wanted: int) -> bool:
         """Remove the least valuable states, of all settings, until ``wanted`` bytes fit."""
-        for part in self._root.glob("*/*.part"):  # its writer was killed
-            if time.time() - _used(part) > _STALE_SECONDS:
+        for part in self._root.glob("*/*.part"):
+            if _is_left(part):
                 remove(part)
         files = sorted(self._root.glob("*/*.state"), key=_worth)
         sizes = {path: _size(path) for path in files}
@@ -204,6 +206,23 @@ def _used(path: Path) -> float:
         return 0.0
 
 
+def _is_left(part: Path) -> bool:
+    """Whether the writer of a partial file was killed. Its time alone does not tell, since clocks
+    are set, nor does the number of its process alone: containers may share the folder.
+    """
+    import psutil  # here: there is hardly ever such a file
+
+    if _age(part) < _STALE_SECONDS:
+        return False
+    writer = part.name.partition("-")[0]
+    return not writer.isdecimal() or not psutil.pid_exists(int(writer))
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was used. What a wrong clock has dated in the future is as old."""
+    return abs(time.time() - _used(path))
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -213,11 +232,10 @@ def _size(path: Path) -> int:
 
 def _worth(path: Path) -> tuple[float, float]:
     """Value of a file, the least first: log2 of seconds per byte, less the days without use."""
-    used = _used(path)
     try:
         with checked.opened(path) as file:
             start = read_start(file)
         rate = start.seconds / (start.n_header + start.n_bytes)
     except (OSError, DamagedError, OtherFormatError, ZeroDivisionError):
         rate = 0.0
-    return (math.log2(rate) if rate > 0 else -math.inf) - (time.time() - used) / _DAY, used
+    return (math.log2(rate) if rate > 0 else -math.inf) - _age(path) / _DAY, _used(path)

@@ -49,6 +49,7 @@ def test_the_last_words_are_those_before_the_stack_of_python() -> None:
 CUDA_MEMORY = "CUDA error: out of memory\n  current device: 0, in function alloc"
 VULKAN_MEMORY = "terminate called after throwing an instance of 'vk::OutOfDeviceMemoryError'"
 METAL_MEMORY = "error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+HOST_MEMORY = "ggml_gallocr_reserve_n: failed to allocate CPU buffer of size 9"
 VULKAN_LOST = "what():  vk::Device::waitForFences: ErrorDeviceLost"
 CUDA_LOST = "CUDA error: unspecified launch failure"
 WORKER_GONE = "ggml-rpc.cpp:530: Remote RPC server crashed or returned malformed response"
@@ -60,6 +61,7 @@ WORKER_GONE = "ggml-rpc.cpp:530: Remote RPC server crashed or returned malformed
         (CUDA_MEMORY, DeviceMemoryError),
         (VULKAN_MEMORY, DeviceMemoryError),
         (METAL_MEMORY, DeviceMemoryError),
+        (HOST_MEMORY, DeviceMemoryError),
         (VULKAN_LOST, DeviceLostError),
         (CUDA_LOST, DeviceLostError),
         (WORKER_GONE, WorkerLostError),
@@ -77,6 +79,7 @@ def test_a_failed_device_is_told_from_other_crashes(
     error = exit_error(-signal.SIGABRT, engine_log, "answering")
     assert type(error) is kind
     named = "worker of --rpc" if kind is WorkerLostError else "GPU"
+    named = "this machine" if line == HOST_MEMORY else named
     assert (named in str(error)) == (kind is not EngineError)
     assert type(exit_error(-signal.SIGKILL, engine_log)) is EngineError, "no device kills"
 
@@ -97,6 +100,33 @@ def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
     gone = f"{WORKER_GONE}\n{crash.GONE}here:1, there:2\n"
     said = crash.explain(signal.SIGABRT, "answering", gone)
     assert said.startswith(f"{crash.WORKER_GONE} (here:1, there:2), and")
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning"),
+    [
+        ("alloc_tensor_range: failed to allocate CUDA0 buffer of size 9", crash.OUT_OF_MEMORY),
+        ("llama_model_load: unable to allocate MTL0_Private buffer", crash.OUT_OF_MEMORY),
+        ("x: failed to allocate Vulkan0 buffer of size 9", crash.OUT_OF_MEMORY),
+        ("x: failed to allocate CPU buffer of size 9", crash.OUT_OF_HOST_MEMORY),
+        ("x: failed to allocate CPU_REPACK buffer of size 9", crash.OUT_OF_HOST_MEMORY),
+        ("x: failed to allocate CUDA_Host buffer of size 9", crash.OUT_OF_HOST_MEMORY),
+        (
+            "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 9",
+            crash.OUT_OF_HOST_MEMORY,
+        ),
+        ("output_reserve: failed to allocate output buffer of size 9", crash.OUT_OF_HOST_MEMORY),
+        ("terminate called after throwing 'std::bad_alloc'", crash.OUT_OF_HOST_MEMORY),
+        ("graph_reserve: failed to allocate compute buffers", ""),
+    ],
+)
+def test_memory_of_the_machine_is_told_from_that_of_a_gpu(line: str, meaning: str) -> None:
+    assert crash.device_failure(line) == meaning
+    after_either = "graph_reserve: failed to allocate compute pp buffers"
+    assert crash.device_failure(f"{line}\n{after_either}") == meaning
+    if meaning == crash.OUT_OF_HOST_MEMORY:
+        assert "GPU" not in crash.explain(signal.SIGABRT, "answering", line)
+        assert "smaller model" in crash.advice(signal.SIGABRT, "answering", meaning)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="signals of POSIX")

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from localspec.compiling import cxx
-from localspec.kernels.build import SOURCE
+from localspec.kernels.compiler import SOURCE
 from localspec.kernels.instruction_sets import InstructionSet, of_machine
 from localspec.kernels.library import Floats
 

@@ -14,6 +14,7 @@ from localspec.compiling import cxx, llama_source
 from localspec.core.errors import LocalspecError
 from localspec.core.files import native, paths, private
 from localspec.kernels import build, instruction_sets
+from localspec.kernels.compiler import Compiler, RefusedError
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
 
 pytestmark = pytest.mark.skipif(
@@ -85,8 +86,95 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(compiler
 @pytest.mark.parametrize("fails", ["unit.cpp", "plugin.cpp"])
 def test_a_compiler_that_fails_leaves_nothing(compiler: Path, fails: str) -> None:
     compiler.write_text(COMPILER.format(fails=fails))
-    with pytest.raises(build.RefusedError, match=r"kernels do not compile: a\.h:1: error: no"):
+    with pytest.raises(RefusedError, match=r"kernels do not compile: a\.h:1: error: no"):
         build.obtain()
+    assert build.stored() is None
+
+
+NOT_THE_SOURCE = {
+    "c++: fatal error: Killed signal terminated program cc1plus": "memory ran out",
+    "cc1plus: out of memory allocating 65536 bytes after a total of 1 bytes": "memory ran out",
+    "/tmp/c.s: fatal error: error writing to /tmp/c.s: No space left on device": "set TMPDIR",
+    "unit.cpp:1: internal compiler error: Segmentation fault": "compiler itself failed",
+}
+"""Last words of compilers that failed for another reason than the source, and what is said then."""
+
+
+def failing(compiler: Path, what: str, words: str, *, times: int = 99) -> None:
+    """Let the compiler fail so at the first arguments that contain ``what``."""
+    count = compiler.with_name("count")
+    compiler.write_text(
+        f"""#!/bin/sh
+for last; do :; done
+case "$*" in *--version*) echo "fake 1.0"; exit;; *"{what}"*)
+    echo >> "{count}"
+    if [ "$(wc -l < "{count}")" -le {times} ]; then echo "{words}" >&2; exit 1; fi;;
+esac
+echo "$@" > "$last"
+"""
+    )
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("words", [*NOT_THE_SOURCE][:3])
+def test_an_instruction_set_for_which_memory_or_room_lacked_is_not_left_out_for_ever(
+    compiler: Path, words: str
+) -> None:
+    failing(compiler, "-mavxvnni", words)
+    with pytest.raises(LocalspecError, match=NOT_THE_SOURCE[words]) as told:
+        build.obtain()
+    assert not isinstance(told.value, RefusedError), "tried again in an hour, not in a day"
+    assert build.stored() is None
+    compiler.write_text(COMPILER.format(fails="nothing of it"))
+    assert not build.obtain().left_out
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("words", NOT_THE_SOURCE)
+def test_linking_for_which_memory_or_room_lacked_is_no_refusal(compiler: Path, words: str) -> None:
+    failing(compiler, "plugin.cpp", words)
+    with pytest.raises(LocalspecError, match=NOT_THE_SOURCE[words]) as told:
+        build.obtain()
+    assert not isinstance(told.value, RefusedError)
+    assert build.stored() is None
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("words", NOT_THE_SOURCE)
+def test_what_failed_beside_others_is_tried_once_more_alone(compiler: Path, words: str) -> None:
+    failing(compiler, "-mavxvnni", words, times=1)
+    assert not build.obtain().left_out
+
+
+@pytest.mark.usefixtures("source")
+def test_an_instruction_set_at_which_the_compiler_crashes_twice_is_left_out(
+    compiler: Path,
+) -> None:
+    failing(compiler, "-mavxvnni", "unit.cpp:1: internal compiler error: in expand, at a.cc:1")
+    assert [*build.obtain().left_out] == ["avxvnni"]
+
+
+@pytest.mark.usefixtures("source")
+def test_a_compiler_that_a_signal_ends_is_no_refusal(compiler: Path) -> None:
+    compiler.write_text('#!/bin/sh\ncase "$*" in *unit.cpp*) kill -9 $$;; esac\n')
+    with pytest.raises(LocalspecError, match="memory ran out") as told:
+        build.obtain()
+    assert not isinstance(told.value, RefusedError)
+
+
+@pytest.mark.usefixtures("source")
+def test_a_compiler_that_does_not_end_or_start_is_no_refusal(
+    compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.kernels.compiler._PATIENCE_S", 0.2)
+    compiler.write_text('#!/bin/sh\ncase "$*" in *mavxvnni*) exec sleep 60;; esac\n')
+    with pytest.raises(LocalspecError, match="takes longer than") as told:
+        build.obtain()
+    assert not isinstance(told.value, RefusedError)
+    compiler.write_text("no program")
+    with pytest.raises(LocalspecError, match="cxx: ") as told:
+        build.obtain()
+    assert not isinstance(told.value, RefusedError)
     assert build.stored() is None
 
 
@@ -154,7 +242,7 @@ def test_kernels_in_a_wheel_of_llama_cpp_are_found_beside_its_libraries(
     assert build.stored() is None
     folder = build.shipped_folder(libraries)
     made = build.store(
-        build.Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64")),
+        Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64")),
         instruction_sets.headers(offline=True),
         [folder],
     )
@@ -194,7 +282,7 @@ def test_they_are_linked_to_no_level_of_a_build_that_has_several(tmp_path: Path)
     libraries = tmp_path / "lib"
     libraries.mkdir(mode=0o755)
     (libraries / "libggml-cpu-haswell.so").touch()
-    compiler = build.Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64"))
+    compiler = Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64"))
     assert "-lggml-cpu" not in compiler._link()
     (libraries / "libggml-cpu-haswell.so").unlink()
     assert ("-lggml-cpu" in compiler._link()) == (sys.platform != "darwin")

@@ -14,6 +14,7 @@ from emulated_kernels import of_this_machine
 
 from localspec.compiling import cxx
 from localspec.kernels import build, prove
+from localspec.kernels.compiler import SOURCE
 from localspec.kernels.formats import FORMATS, Format
 from localspec.kernels.library import KernelLibrary
 from localspec.kernels.prove import Case, WrongProductError
@@ -131,7 +132,7 @@ def test_llama_s_own_tiles_work_beside_ours(tmp_path: Path) -> None:
 def faulty(tmp_path: Path) -> Path:
     """A source whose tiles add to the sums of what was computed before."""
     source = tmp_path / "source"
-    shutil.copytree(build.SOURCE, source)
+    shutil.copytree(SOURCE, source)
     header = source / "isa" / "amx.h"
     text = header.read_text(encoding="utf-8")
     broken = text.replace('"tilezero %%tmm" #tile', '"nop"')

@@ -18,6 +18,7 @@ from localspec.core.errors import LocalspecError, NoKernelError, UsageError
 from localspec.core.options import Options
 from localspec.kernels import build
 from localspec.kernels.build import Built
+from localspec.kernels.compiler import RefusedError
 from localspec.llama import own_kernels as registered
 from localspec.llama import weight_speed
 from localspec.loading import kernel_proof, loader, machine_speed, own_kernels
@@ -120,6 +121,18 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)
     monkeypatch.setattr(registered, "register", lambda *arguments: arguments[2])
     assert own_kernels.engage("own").unit == "avx2"
+
+
+@pytest.mark.usefixtures("_alone")
+def test_doctor_names_what_the_compiler_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = Built(tmp_path / "library", ("avx2",), {"amx": "a.h:1: error: no"}, "cc")
+    monkeypatch.setattr(build, "stored", lambda: built)
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, {"1": 0.5}))
+    said = own_kernels.state()
+    assert "AMX was left out: a.h:1: error: no" in said
+    assert f"delete {tmp_path} to compile again" in said
 
 
 @pytest.mark.usefixtures("_alone")
@@ -264,7 +277,7 @@ def failing(_alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
 def test_an_installation_compiles_them_once_and_remembers_a_refusal(
     failing: list[LocalspecError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing += [build.RefusedError("a.h: error"), build.RefusedError("b.h: error")]
+    failing += [RefusedError("a.h: error"), RefusedError("b.h: error")]
     first = own_kernels.engage(None)
     assert first.why.startswith("a.h: error; tried again in a day, or at once by `")
     assert own_kernels.engage(None) == first
@@ -273,7 +286,7 @@ def test_an_installation_compiles_them_once_and_remembers_a_refusal(
 
 
 @pytest.mark.parametrize(
-    ("error", "seconds"), [(build.RefusedError("no"), 86400), (LocalspecError("no"), 3600)]
+    ("error", "seconds"), [(RefusedError("no"), 86400), (LocalspecError("no"), 3600)]
 )
 def test_a_failure_is_tried_again_in_time(
     failing: list[LocalspecError],

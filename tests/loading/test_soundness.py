@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import signal
 import subprocess
@@ -156,6 +157,34 @@ def test_a_card_that_others_nearly_fill_is_no_fault_of_the_build(own_environment
     with pytest.raises(LocalspecError, match="the GPU ran out of memory; close other programs"):
         soundness.proved(prover(program))
     assert soundness.recorded() is None
+
+
+def test_a_machine_without_memory_is_no_fault_of_the_build_nor_of_a_card(
+    own_environment: Path,
+) -> None:
+    words = "b'ggml_gallocr_reserve_n: failed to allocate CPU buffer of size 9'"
+    program = f"import os; os.write(2, {words}); os.abort()"
+    with pytest.raises(LocalspecError, match="memory; close other programs") as told:
+        soundness.proved(prover(program))
+    assert "CUDA" not in str(told.value)
+    assert "GPU" not in str(told.value)
+    assert soundness.recorded() is None
+
+
+def test_a_full_disk_of_temporary_files_is_named_with_what_to_do(
+    own_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = "raise OSError(28, 'No space left on device')"
+    with pytest.raises(LocalspecError, match=f"{tmp_path}.*make room there, or set TMPDIR"):
+        soundness.proved(prover(program))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(LocalspecError, match=f"{tmp_path}.*make room there, or set TMPDIR"):
+        soundness.proved(prover(program))
 
 
 @pytest.mark.parametrize(("free", "total"), [(0, 0), (70 << 20, 24 << 30)])

@@ -114,6 +114,10 @@ class Hub:
         """Offsets in a file at which nothing comes any more, one after the other."""
         self.wrong: dict[str, bytes] = {}
         """By sha256: what is served instead."""
+        self.portal: bytes | None = None
+        """A page that something between sends instead of every file, as portals and proxies do."""
+        self.portal_length = True
+        """Whether it says how long that page is."""
         self.ranges = True
         self.blobs = True
         """Whether a description lists sizes and hashes where it is asked to; mirrors may not."""
@@ -320,6 +324,9 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(302, b"", headers)
 
     def _file(self, data: bytes, headers: dict[str, str] | None = None) -> None:
+        if self.hub.portal is not None:
+            self._portal(self.hub.portal)
+            return
         start, end, status = 0, len(data), 200
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         extra = {"Accept-Ranges": "bytes", **(headers or {})}
@@ -348,6 +355,16 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             with self.hub.lock:
                 self.hub.open -= 1
+
+    def _portal(self, page: bytes) -> None:
+        if self.hub.portal_length:
+            self._reply(200, page, {"Content-Type": "text/html; charset=utf-8"})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Connection", "close")  # which says where it ends
+        self.end_headers()
+        self.wfile.write(page)
 
     def _wait(self, step: int, *, trickles: bool) -> None:
         """Wait as long as this hub does before it sends so many bytes."""

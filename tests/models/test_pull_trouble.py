@@ -28,7 +28,7 @@ from waiting import until
 from localspec import cli
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
-from localspec.models.hub import download, file_fetcher
+from localspec.models.hub import download, file_fetcher, retry
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
 from localspec.models.hub.download_jobs import digest_of
 
@@ -205,6 +205,80 @@ def test_a_server_without_ranges_still_serves(
     hub.cuts = [len(models.target) - 1000]
     pull(capfd, "tiny")
     assert blob(TARGET, models.target).read_bytes() == models.target
+
+
+def test_a_server_without_ranges_that_never_gets_further_is_given_up(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    hub.ranges = False
+    hub.cuts = [len(models.target) // 2] * 100
+    assert "breaks off before its end" in error(capfd, "tiny", code=1)
+    assert len(hub.cuts) > 90
+
+
+def test_a_server_without_ranges_that_gets_further_each_time_is_not_given_up(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    hub.ranges = False
+    hub.cuts = [*range(200_000, 200_000 + 20 * 1000, 1000)]
+    pull(capfd, "tiny")
+    assert hub.cuts == []
+    assert blob(TARGET, models.target).read_bytes() == models.target
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_login_page_instead_of_the_rest_of_a_file_costs_nothing_that_has_arrived(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], length: bool
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    part = hf_cache.partial(TARGET, sha256(models.target))
+    part.parent.mkdir(parents=True)
+    part.write_bytes(models.target[:500_000])
+    hub.portal, hub.portal_length = b"<html>log in</html>" * 100, length
+    line = error(capfd, "tiny", code=1)
+    assert "login page" in line
+    assert "text/html" in line
+    assert part.read_bytes() == models.target[:500_000]
+    hub.portal = None
+    found = pulled(capfd, "tiny")
+    assert found["fetched_bytes"] == len(models.target) + len(models.draft) - 500_000
+
+
+def test_a_login_page_instead_of_a_file_is_no_beginning_of_it(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    hub.portal = b"<html>log in</html>" * 100
+    assert "login page" in error(capfd, "tiny", code=1)
+    assert partial_bytes() == 0
+    hub.portal = None
+    found = pulled(capfd, "tiny")
+    assert found["fetched_bytes"] == len(models.target) + len(models.draft)
+
+
+def test_a_login_page_instead_of_a_header_is_said(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.repo("org/Behind-GGUF", {"behind-Q4_0.gguf": models.target})
+    hub.portal = b"<html>log in</html>" * 100
+    assert "login page" in error(capfd, "org/Behind-GGUF", "--draft", "none", code=1)
+
+
+def test_a_login_page_for_a_while_is_waited_for(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    hub.portal = b"<html>log in</html>"
+    wait = retry.Retry.wait
+
+    def opened(self: retry.Retry, error: Exception) -> None:
+        hub.portal = None
+        wait(self, error)
+
+    monkeypatch.setattr(retry.Retry, "wait", opened)
+    assert pulled(capfd, "tiny")["fetched_bytes"] == len(models.target) + len(models.draft)
 
 
 def test_a_download_that_begins_again_is_not_taken_for_a_file_that_somebody_cut(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
 import huggingface_hub
 import pytest
 from conftest import Files
@@ -235,6 +238,35 @@ def test_what_is_partial_stays_where_the_named_model_is_whole(
     left("org/Big-GGUF", *SHARDS)
     call(capfd, "rm", "org/Big-GGUF:Q4_K_M", "-y")
     assert hf_cache.partials("org/Big-GGUF")
+
+
+@contextlib.contextmanager
+def pulled_elsewhere(part: Path) -> Iterator[None]:
+    """A pull that runs holds this lock."""
+    place = hf_cache.lock("org/Big-GGUF", part.name.removesuffix(hf_cache.PARTIAL_SUFFIX))
+    place.parent.mkdir(parents=True)
+    with filelock.FileLock(place):
+        yield
+
+
+@pytest.mark.parametrize("name", ["org/Big-GGUF", "big"])
+def test_what_another_pull_fetches_just_now_stays(
+    hf_home: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    own_catalogue('[big]\ntarget = { repo = "org/Big-GGUF", file = "big-Q4_0.gguf" }\n')
+    left("org/Big-GGUF")
+    (running,) = hf_cache.partials("org/Big-GGUF")
+    with pulled_elsewhere(running):
+        said = call(capfd, "rm", name, "-y", code=3)[1]
+        assert "a download of org/Big-GGUF runs" in said
+        other = hf_cache.partial("org/Big-GGUF", "d" * 64)
+        other.write_bytes(b"GGUF" * 100)
+        out, err = call(capfd, "rm", name, "-y")
+        assert out == f"freed {units.size(400)}\n"
+        assert "a download of org/Big-GGUF runs: its part stays" in err
+        assert hf_cache.partials("org/Big-GGUF") == [running]
+    call(capfd, "rm", name, "-y")
+    assert not hf_cache.partials("org/Big-GGUF")
 
 
 def test_what_was_not_pulled_is_not_removed(

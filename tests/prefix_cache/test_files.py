@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -127,6 +128,50 @@ def test_what_spares_least_goes_first_and_loses_by_every_day_without_use(tmp_pat
     other.put(state([8]), 4.0)
     assert sorted(tokens_of(shelf)) == [(0,)]
     assert not shelf.put(state([9], memoryview(bytes(20_000))), 99.0)
+
+
+def test_a_state_of_a_clock_that_was_ahead_does_not_displace_others(tmp_path: Path) -> None:
+    limit = 3 * (len(STATE) + 500)
+    shelf = KvStore("this", tmp_path / "states", limit)
+    for number in range(3):
+        shelf.put(state([number]), 1.0)
+    for saved in shelf.saved()[0]:
+        if saved.tokens[0] == 1:
+            os.utime(saved.path, (time.time() + 9000 * 86400,) * 2)
+    shelf.put(state([7]), 1.0)
+    assert sorted(tokens_of(shelf)) == [(0,), (2,), (7,)]
+
+
+def test_what_another_process_writes_just_now_stays_when_the_clock_is_set(
+    shelf: KvStore, tmp_path: Path
+) -> None:
+    shelf.put(state([1]), 1.0)
+    written: list[Path] = []
+
+    def set_clock() -> bool:
+        (part,) = tmp_path.rglob("*.part")
+        os.utime(part, (time.time() - 7200,) * 2)
+        KvStore("this", tmp_path / "states").put(state([3]), 1.0)
+        written.append(part)
+        return False
+
+    assert shelf.put(state([1, 2]), 1.0, cancelled=set_clock)
+    assert written
+    assert sorted(tokens_of(shelf)) == [(1,), (1, 2), (3,)]
+
+
+@pytest.mark.parametrize("hours", [-2, 2000])
+def test_what_a_killed_writer_left_is_removed(shelf: KvStore, tmp_path: Path, hours: float) -> None:
+    shelf.put(state([1]), 1.0)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = [f"{ended.pid}-x.part", "of-an-earlier-version.part"]
+    for name in left:
+        part = next(tmp_path.rglob("*.state")).with_name(name)
+        part.touch()
+        os.utime(part, (time.time() + 3600 * hours,) * 2)
+    shelf.put(state([2]), 1.0)
+    assert not [*tmp_path.rglob("*.part")]
 
 
 def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ _RECENT_S = 60.0
 """Seconds for which the last lines of a log belong to a crash."""
 _LOG_TAIL = 1 << 13
 OUT_OF_MEMORY = "the GPU ran out of memory"
+OUT_OF_HOST_MEMORY = "this machine ran out of memory"
 LOST = "the GPU was lost, as after sleep or when its driver is reset"
 WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
 WORKER_SILENT = "a worker of --rpc has not answered for too long"
@@ -28,8 +29,14 @@ _WORKERS = re.compile(rf"^(?:{SILENT}|{GONE})(.+?)(?: for \d+ s)?$", re.MULTILIN
 _DEVICE_FAILURES = {
     OUT_OF_MEMORY: re.compile(
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
-        r"|Insufficient Memory|CallbackErrorOutOfMemory|failed to allocate \w+ buffer",
+        r"|Insufficient Memory|CallbackErrorOutOfMemory"
+        r"|(?:failed|unable) to allocate (?!\w+_Host\b)"
+        r"(?:CUDA|ROCm|MUSA|Vulkan|SYCL|CANN|MTL|Metal|OpenCL|WebGPU)\w* buffer",
         re.IGNORECASE,
+    ),
+    OUT_OF_HOST_MEMORY: re.compile(
+        r"(?:failed|unable) to allocate (?:CPU\w*|AMX|\w+_Host|output) buffer"
+        r"|cpu_buffer_type_alloc_buffer: failed to allocate|std::bad_alloc"
     ),
     LOST: re.compile(
         r"device ?lost|CUDA error: (?:unknown error|unspecified launch failure|the launch timed out"
@@ -42,9 +49,10 @@ _DEVICE_FAILURES = {
     ),
     WORKER_SILENT: re.compile(rf"{SILENT}"),
 }
-"""Explanations of messages of llama.cpp's CUDA, Vulkan, Metal and RPC back ends, and of ours."""
+"""Explanations of messages of llama.cpp's back ends and of ours."""
 _ADVICE = {
     OUT_OF_MEMORY: "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers",
+    OUT_OF_HOST_MEMORY: "close other programs, or try a smaller model or a smaller --ctx",
     LOST: "start again",
     WORKER_GONE: "start `localspec worker` there again, and then this",
     WORKER_SILENT: "check the worker and the network, then start again",
@@ -73,7 +81,7 @@ def recent_lines(log: Path) -> str:
     """The end of a log that was written to within the last minute; "" otherwise."""
     try:
         stat = log.stat()
-        if time.time() - stat.st_mtime > _RECENT_S:
+        if abs(time.time() - stat.st_mtime) > _RECENT_S:
             return ""
         with checked.opened(log) as file:
             file.seek(max(0, stat.st_size - _LOG_TAIL))

@@ -15,6 +15,7 @@ from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.links import is_offline
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import client
+from localspec.models.hub.answers import require_file
 from localspec.models.hub.client import NotAHubError, endpoint
 from localspec.models.hub.download_jobs import WaitNotices
 from localspec.models.hub.listings import files, licence, valid_entries
@@ -147,7 +148,10 @@ def _range(repo: Repo, entry: RepoFile, start: int, end: int) -> bytes:
     place = url(repo.name, repo.commit, entry.path)
     with client.stream(place, client.headers(start=start, end=end)) as response:
         # A server without range requests sends the whole file: read up to the end of the range.
-        skip, found = start if response.status_code == 200 else 0, bytearray()
+        whole = response.status_code != 206
+        if whole:
+            require_file(response, entry)
+        skip, found = start if whole else 0, bytearray()
         for chunk in response.iter_raw():
             found += chunk
             if len(found) >= skip + end - start:

@@ -14,6 +14,7 @@ import httpx2
 
 from localspec.core.errors import Interrupted, ModelFileError
 from localspec.models.hub import api, client
+from localspec.models.hub.answers import WrongAnswerError, require_file
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
 from localspec.models.hub.client import REQUEST_ERRORS, StatusError
 from localspec.models.hub.connection_limit import ConnectionLimit
@@ -44,6 +45,8 @@ class PartialFile:
         self.shared = False
         """Whether several connections fetch the file; each then asks for its block only."""
         self._restarts = 0
+        self._most = progress.done
+        """The most bytes that there were on disk; less is no progress after a new start."""
         self.changed = threading.Event()
         """Set when a connection has ended."""
         self._file, self._limit = file, limit
@@ -68,12 +71,27 @@ class PartialFile:
             self.ranges.advance(claim, n_bytes)
             self.progress.done += n_bytes
             self.progress.fetched += n_bytes
-        self.retry.progress()
+            further = self.progress.done > self._most
+            self._most = max(self._most, self.progress.done)
+        if further:
+            self.retry.progress()
         self._limit.count(n_bytes)
         return n_bytes
 
     def restart(self, claim: Claim) -> None:
-        """Start again from 0, for a server without range requests."""
+        """Start again from 0, for a server without range requests. Counts as a failure, so one that
+        never gets further than before is given up.
+
+        Raises:
+            ClosedError: the file is closed.
+            LocalspecError: the attempts are used up; what has arrived stays.
+        """
+        self.retry.count(
+            WrongAnswerError(
+                f"the server begins {self.progress.name} anew each time and breaks off before its "
+                "end; pull again later, or use another network or proxy"
+            )
+        )
         with self._lock:
             if self._closed:
                 raise ClosedError
@@ -219,7 +237,9 @@ class Connection(threading.Thread):
                     f"not the {job.entry.size} that the Hub states; pull again later"
                 )
             self._file.ranged = True
-        elif claim.at:
+            return
+        require_file(response, job.entry)  # before anything of it replaces what has arrived
+        if claim.at:
             if self.extra or self._file.ranged:
                 raise httpx2.RemoteProtocolError("the server ignores range requests")
             self._file.restart(claim)

@@ -7,6 +7,7 @@ import socket
 
 from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
 from localspec.models.catalog.links import is_true
+from localspec.models.hub.answers import WrongAnswerError
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint, shown, token
 
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}
@@ -26,6 +27,8 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
         if error.redirected:
             return _by_cdn(repo, error)
         return _by_code(repo, error) or _by_status(repo, error, wait)
+    if isinstance(error, WrongAnswerError):
+        return LocalspecError(str(error))
     reason = why_unreachable(error)
     return LocalspecError(
         f"cannot reach {shown()}: {reason}; the demo and downloaded models still work, with "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
 from huggingface_hub import (
     CachedFileInfo,
     CachedRepoInfo,
@@ -75,9 +76,16 @@ def plan_removal(name: str) -> Removal:
         # What is partial has no name: all of a repository, else where shards are lacking.
         own = (paths and not whole) or not (hub.tag or hub.revision)
         partials = hf_cache.partials(hub.repo) if own else []
+    running = [part for part in partials if _is_pulled_now(part)]
+    partials = [part for part in partials if part not in running]
+    repos = dict.fromkeys(_repo_of(part) for part in running)
+    staying += [
+        f"a download of {repo} runs: its part stays; to remove that, stop it first"
+        for repo in repos
+    ]
     if not paths and not partials:
         why = f" ({'; '.join(staying)})" if staying else ""
-        if not isinstance(ref, PairRef) and hf_cache.partials(hub.repo):
+        if not running and not isinstance(ref, PairRef) and hf_cache.partials(hub.repo):
             why = f"; parts of downloads, which have no names, go with `localspec rm {hub.repo}`"
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
     paths += _projectors_beside(paths)
@@ -138,6 +146,25 @@ def _partials_of_pair(pair: Pair) -> list[Path]:
         elif file.found() is None:
             found |= dict.fromkeys(hf_cache.partials(file.repo))
     return [*found]
+
+
+def _repo_of(part: Path) -> str:
+    """The repository of a partial file."""
+    return part.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+
+
+def _is_pulled_now(part: Path) -> bool:
+    """Whether a process, this one or another, fetches into a partial file: it holds the lock."""
+    place = hf_cache.lock(_repo_of(part), part.name.removesuffix(hf_cache.PARTIAL_SUFFIX))
+    if not place.is_file():
+        return False
+    try:
+        with filelock.FileLock(place, timeout=0, mode=0o664, fallback_to_soft=False):
+            return False
+    except filelock.Timeout:
+        return True
+    except OSError:  # a file system without locks, or another user's
+        return False
 
 
 def _of_hub(ref: HubRef) -> tuple[list[Path], bool]:

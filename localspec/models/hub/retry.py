@@ -12,6 +12,7 @@ from typing import TypeVar
 import httpx2
 
 from localspec.core.errors import Interrupted
+from localspec.models.hub.answers import WrongAnswerError
 from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
 from localspec.models.hub.download_jobs import WaitNotices
 from localspec.models.hub.error_messages import hub_error
@@ -46,7 +47,7 @@ class Retry:
         self._failed = 0
 
     def progress(self) -> None:
-        """Bytes arrived: count failures from 0 again."""
+        """More than ever has arrived: count failures from 0 again."""
         self._failed = 0
 
     def wait(self, error: Exception) -> None:
@@ -56,12 +57,21 @@ class Retry:
             LocalspecError: a retry cannot help, or the attempts are used up.
             Interrupted: cancelled.
         """
+        asked = self.count(error)
+        own = min(FIRST_WAIT * 2 ** (self._failed - 1), _LONGEST_OWN_WAIT)
+        self._count_down(_reason(error), max(asked, own))
+
+    def count(self, error: Exception) -> float:
+        """Count a failure; returns the seconds that the server asks to wait.
+
+        Raises:
+            LocalspecError: see `wait`.
+        """
         self._failed += 2 if self._question and isinstance(error, httpx2.ConnectError) else 1
         asked = requested_wait(error)
         if self._failed >= self._attempts(error) or asked > _LONGEST_WAIT:
             raise hub_error(self._repo, error, asked) from None
-        own = min(FIRST_WAIT * 2 ** (self._failed - 1), _LONGEST_OWN_WAIT)
-        self._count_down(_reason(error), max(asked, own))
+        return asked
 
     def _attempts(self, error: Exception) -> int:
         most = min(ATTEMPTS, _QUESTION_ATTEMPTS) if self._question else ATTEMPTS
@@ -122,4 +132,6 @@ def _reason(error: Exception) -> str:
         if error.status == 429:
             return f"{who} asks to wait (429)"
         return f"{who} has a problem ({error.status})"
+    if isinstance(error, WrongAnswerError):
+        return "the server sends something else than the file"
     return "the connection failed"
