@@ -169,7 +169,7 @@ class TaggedCalls(CallReader):
         return self._parameter() if self._value is None else self._value_of(self._value)
 
     def _function(self) -> list[Part] | None:
-        found = re.search(r"<function=([^>]*)>\n", self._held)
+        found = re.search(r"<function=([^<>]*+)>\n", self._held)
         if found is None:
             return None
         self._take(found.end())

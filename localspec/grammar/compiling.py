@@ -168,9 +168,9 @@ def refuse(kind: str, reason: str) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    keys = re.search(r"nimplemented keys: \[([^\]]*)\]", reason)
-    if keys is not None:
-        named = ", ".join(re.findall(r'"([^"]*)"', keys[1]))
+    _, found, rest = reason.partition("nimplemented keys: [")  # the request may repeat it
+    if found and "]" in rest:
+        named = ", ".join(re.findall(r'"([^"]*)"', rest.partition("]")[0]))
         what = "the schema of a tool" if kind == "tools" else "this JSON schema"
         raise UsageError(f"{what} uses keywords that are not supported: {named}; leave them out")
     if "oneOf constraints" in reason:

@@ -21,7 +21,7 @@ _WIDEST = 1024
 """Tokens of a draft: a longer list is none of accepted tokens."""
 
 _LINE = re.compile(
-    r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{[^\n]*\})? (?P<value>[0-9.eE+-]+)(?: \d+)?$", re.MULTILINE
+    r"^(?P<name>[a-zA-Z_:][\w:]*+)(?:\{[^\n]*\})? (?P<value>[0-9.eE+-]++)(?: \d++)?$", re.MULTILINE
 )
 _NAMES = {
     "rounds": ("vllm:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts_total"),

@@ -48,6 +48,12 @@ def test_a_file_with_such_a_schema_is_refused_before_a_model_is_loaded() -> None
         reading.schema(PRIME % 9999991)
 
 
+def test_a_schema_with_the_words_of_an_error_is_refused_for_what_is_wrong(checker: Checker) -> None:
+    """The library's errors repeat what they are about; in ours it was looked for too long."""
+    with pytest.raises(UsageError, match="cannot be followed: Invalid URI"):
+        checker.checked(GrammarSpec.schema({"$ref": "nimplemented keys: [" * 40_000}))
+
+
 @pytest.mark.parametrize(
     ("limit", "least", "reason"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -12,11 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import dumps_in_steps
+from localspec.serve.http.turns import Turns
 
 _T = TypeVar("_T")
 
@@ -60,7 +60,8 @@ async def read_body_as(
         GoneError: the client left while it sent.
     """
     raw = await read_body(request, limits)
-    return await elsewhere(len(raw), lambda: read(parse(raw), len(raw)))
+    caller, size = caller_of(request.scope), len(raw)
+    return await elsewhere(caller, size, lambda: read(parse(raw), size))
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -139,16 +140,19 @@ async def _left(receive: Receive) -> None:
 
 LARGE = 1 << 16
 """Bytes from which a body takes more than a few milliseconds."""
-_THREAD = ThreadPoolExecutor(1, "localspec large bodies")
+_TURNS = Turns("localspec large bodies")
 
 
-async def elsewhere(size: int, work: Callable[[], _T]) -> _T:
+async def elsewhere(
+    caller: Caller, size: int, work: Callable[[], _T], *, first: bool = False
+) -> _T:
     """What ``work`` returns, which has to do with ``size`` bytes; it must touch nothing that
-    belongs to the loop.
+    belongs to the loop. Where that are many, callers have their turn one after the other;
+    ``first``: it comes before all else of this one.
 
     Raises:
         Exception: what ``work`` raises.
     """
     if size <= LARGE:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_THREAD, work)
+    return await asyncio.wrap_future(_TURNS.put(caller.owner, work, first=first))

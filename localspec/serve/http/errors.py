@@ -27,9 +27,12 @@ from localspec.core.errors import (
 from localspec.serve.http.sse import sse
 
 _FOLDERS = re.compile(
-    r"(?<=')~?/(?:[^'/]+/)*(?=[^'/]+')|(?<![^\s'\"`(\[=,:])~?/(?:[^\s'\"`,/]+/)*(?=[^\s'\"`,/])"
+    r"(?<=')~?/(?:[^'/]++/)*+(?=[^'/]+')"
+    r"|(?<![^\s'\"`(\[=,:])~?/(?:[^\s'\"`,/]++/(?=[^\s'\"`,/]))*+(?=[^\s'\"`,/])"
 )
-"""The folders of a path from the root on, or from somebody's own folder; in quotes with blanks."""
+"""The folders of a path from the root on, or from somebody's own folder; in quotes with blanks.
+Nothing of it is tried again, which takes memory for each folder.
+"""
 _OF_A_GRAMMAR = re.compile(
     r"th(?:e|is|ese) (?:[\w-]+ ){0,3}?(?:grammar|schema|expression|choices|tools)\b", re.IGNORECASE
 )

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from localspec.core.adapter_list import AdapterUse
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, read_body, while_connected
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.json_body import parse_value
 from localspec.serve.http.typed import read
@@ -55,7 +56,8 @@ async def listed(service: Service, request: Request) -> Response:
 async def scaled(service: Service, request: Request) -> Response:
     """Set the usual scales of adapters."""
     raw = await read_body(request, service.settings.limits)
-    service.adapters.set(await elsewhere(len(raw), lambda: _scales(raw)))
+    caller = caller_of(request.scope)
+    service.adapters.set(await elsewhere(caller, len(raw), lambda: _scales(raw)))
     return JSONAnswer({"success": True})
 
 

@@ -60,7 +60,7 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
         name = own.names["embedding"]
         return JSONAnswer({"object": "list", "data": data, "model": name, "usage": _usage(found)})
 
-    return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
+    return await elsewhere(received.caller, _NUMBER_BYTES * vectors.size, answer)
 
 
 @endpoints.post(
@@ -76,7 +76,7 @@ async def native(received: Received[NativeEmbeddingBody]) -> Response:
         rows = enumerate(found.vectors)
         return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
 
-    return await elsewhere(_NUMBER_BYTES * found.vectors.size, answer)
+    return await elsewhere(received.caller, _NUMBER_BYTES * found.vectors.size, answer)
 
 
 @endpoints.post(
@@ -103,7 +103,7 @@ async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
             }
         )
 
-    return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
+    return await elsewhere(received.caller, _NUMBER_BYTES * vectors.size, answer)
 
 
 @endpoints.post(

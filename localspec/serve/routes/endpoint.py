@@ -44,12 +44,13 @@ class Received(Struct, Generic[B], frozen=True):
 
     async def apart(self, work: Callable[[], T]) -> T:
         """What ``work`` makes of the request: in a thread, where the body is large, so it must
-        touch nothing that belongs to the loop.
+        touch nothing that belongs to the loop. It waits for no other body of the same caller: its
+        own was read already.
 
         Raises:
             Exception: what ``work`` raises.
         """
-        return await elsewhere(self.size, work)
+        return await elsewhere(self.caller, self.size, work, first=True)
 
     def part(self, kind: type[P]) -> P:
         """The body, read as one of its `Body.parts`.
