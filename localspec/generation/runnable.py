@@ -79,11 +79,6 @@ class RunnableModel(Protocol):
 class Controls(Protocol):
     """The policy of a loaded pair, and where its measurements are saved."""
 
-    @property
-    def policy(self) -> Policy:
-        """Plans the drafts of every request that brings neither a policy nor adapters."""
-        ...
-
     def policy_for(self, blend: Blend) -> Policy:
         """The one that plans for requests with these adapters, whose acceptance is their own."""
         ...

@@ -229,11 +229,6 @@ class Model(Vocabulary):
         )
 
     @functools.cached_property
-    def description(self) -> str:
-        """llama.cpp's short description: architecture, size, type."""
-        return _text(lambda buf, n: c_api.llama_model_desc(self._ptr, buf, n))
-
-    @functools.cached_property
     def metadata(self) -> dict[str, str]:
         """Key-values of the header, arrays abbreviated by llama.cpp."""
         count = c_api.llama_model_meta_count(self._ptr)

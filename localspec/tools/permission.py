@@ -26,11 +26,6 @@ class Permissions:
         self._always = set() if always is None else always
         self._here: set[str] = set()
 
-    @property
-    def always(self) -> tuple[str, ...]:
-        """The names that the settings allow, sorted."""
-        return tuple(sorted(self._always))
-
     def why(self, tool: OfferedTool) -> str:
         """What allows a tool; "" where it has to be asked for.
 

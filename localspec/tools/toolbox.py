@@ -55,11 +55,6 @@ class Toolbox:
         """Have these servers, none of which runs yet."""
         self.servers = [ServerProcess(spec, self._server_changed) for spec in servers]
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to call, now or later."""
-        return not self.servers and self.folder is None
-
     async def open(self) -> None:
         """Start all servers, side by side; each tells its state."""
         wanted = [server for server in self.servers if server.state.phase != "off"]

@@ -48,7 +48,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_gallocr_alloc_graph": (ctypes.c_bool, [_P, _P]),
     "ggml_backend_dev_by_type": (_P, [_INT]),
     "ggml_backend_dev_init": (_P, [_P, ctypes.c_char_p]),
-    "ggml_backend_dev_name": (ctypes.c_char_p, [_P]),
     "ggml_backend_dev_supports_op": (ctypes.c_bool, [_P, _P]),
     "ggml_backend_dev_backend_reg": (_P, [_P]),
     "ggml_backend_reg_get_proc_address": (_P, [_P, ctypes.c_char_p]),

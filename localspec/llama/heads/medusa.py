@@ -182,11 +182,6 @@ class GgmlMedusa:
             self.close()
             raise
 
-    @property
-    def device(self) -> str:
-        """The name of the device that computes them."""
-        return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
-
     def guess(self, states: States, heads: int) -> Logits:
         """See `Medusa`.
 

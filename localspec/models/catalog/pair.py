@@ -129,8 +129,6 @@ class Pair:
     """Percent of that which one token needs; None: all of it."""
     sees: bool
     """Whether its repository has a projector, with which the target sees pictures."""
-    where: Path
-    """The models.toml that defines it."""
 
     @property
     def files(self) -> tuple[PairFile, ...]:

@@ -142,7 +142,6 @@ class _Fields:
             reads=at("reads").percent("reads"),
             active=at("active").percent("active"),
             sees=at("sees").switch("sees"),
-            where=self.document.path,
         )
 
     def text(self, key: str, default: str) -> str:

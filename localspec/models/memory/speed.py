@@ -118,11 +118,6 @@ class Expected:
         """Whether it is surely too slow to chat with."""
         return self.drafted < SLOW and not self.at_least
 
-    @property
-    def gain(self) -> float:
-        """Times as fast as plain decoding."""
-        return self.drafted / self.plain
-
     def __str__(self) -> str:
         """Both speeds, or the one that both are, with as many digits as an estimate deserves; a
         ``+`` marks lower bounds.

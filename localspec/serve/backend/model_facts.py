@@ -47,8 +47,6 @@ class ModelFacts:
     """Seconds since 1970."""
     digest: str
     """SHA-256 of the file where the Hub has told it, else of its name, size and time."""
-    context: int
-    """Tokens that it was trained for."""
     template: str
     """The chat template; "" without one."""
     licence: str
@@ -102,7 +100,6 @@ def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFact
         n_bytes=file.n_bytes,
         modified=modified / 1e9,
         digest=_digest(path, size, modified),
-        context=header.context,
         template=header.template or "",
         licence=header.licence or "",
         metadata={key: _told(value) for key, value in header.metadata.items()},
