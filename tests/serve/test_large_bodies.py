@@ -19,6 +19,7 @@ from localspec.serve.backend import answering, service
 from localspec.serve.backend.answering import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
+from localspec.serve.http.body_budget import Caller
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse, parse_value
 from localspec.serve.http.settings import ServeSettings
@@ -94,7 +95,7 @@ async def test_nor_a_list_of_adapters(world, monkeypatch):
 
 async def test_others_are_served_while_a_large_body_is_read(world):
     go_on = threading.Event()
-    reading = asyncio.create_task(elsewhere(LARGE + 1, go_on.wait))
+    reading = asyncio.create_task(elsewhere(Caller(), LARGE + 1, go_on.wait))
     assert (await world.client.post("/v1/chat/completions", json=HI)).status_code == 200
     assert not reading.done()
     go_on.set()

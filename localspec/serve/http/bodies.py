@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -12,7 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from localspec.serve.http.body_budget import caller_of
+from localspec.core.threads_in_turn import Call, ThreadsInTurn
+from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
@@ -60,7 +60,8 @@ async def read_body_as(
         GoneError: the client left while it sent.
     """
     raw = await read_body(request, limits)
-    return await elsewhere(len(raw), lambda: read(parse(raw), len(raw)))
+    caller = caller_of(request.scope)
+    return await elsewhere(caller, len(raw), lambda: read(parse(raw), len(raw)))
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -139,16 +140,18 @@ async def _left(receive: Receive) -> None:
 
 LARGE = 1 << 16
 """Bytes from which a body takes more than a few milliseconds."""
-_THREAD = ThreadPoolExecutor(1, "localspec large bodies")
+_THREAD = ThreadsInTurn("localspec large bodies", 1)
 
 
-async def elsewhere(size: int, work: Callable[[], _T]) -> _T:
-    """What ``work`` returns, which has to do with ``size`` bytes; it must touch nothing that
-    belongs to the loop.
+async def elsewhere(caller: Caller, size: int, work: Callable[[], _T]) -> _T:
+    """What ``work`` returns, which has to do with ``size`` bytes of a caller; it must touch nothing
+    that belongs to the loop.
 
     Raises:
         Exception: what ``work`` raises.
     """
     if size <= LARGE:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_THREAD, work)
+    call = Call(caller.owner, work)
+    _THREAD.add(call)
+    return await asyncio.wrap_future(call.result)

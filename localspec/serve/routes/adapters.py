@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from localspec.core.adapter_list import AdapterUse
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, read_body, while_connected
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.json_body import parse_value
 from localspec.serve.http.typed import read
@@ -55,7 +56,8 @@ async def listed(service: Service, request: Request) -> Response:
 async def scaled(service: Service, request: Request) -> Response:
     """Set the usual scales of adapters."""
     raw = await read_body(request, service.settings.limits)
-    service.adapters.set(await elsewhere(len(raw), lambda: _scales(raw)))
+    caller = caller_of(request.scope)
+    service.adapters.set(await elsewhere(caller, len(raw), lambda: _scales(raw)))
     return JSONAnswer({"success": True})
 
 
@@ -73,7 +75,9 @@ async def load(received: Received[LoadAdapterBody]) -> Response:
     await service.models.require_new(body.lora_name)
     adapters, again = service.adapters, body.load_inplace or False
     work = service.alone(
-        adapters.changing, lambda: adapters.load(body.lora_name, body.lora_path, again=again)
+        received.caller,
+        adapters.changing,
+        lambda: adapters.load(body.lora_name, body.lora_path, again=again),
     )
     await while_connected(received.http, work)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
@@ -84,6 +88,6 @@ async def unload(received: Received[UnloadAdapterBody]) -> Response:
     """Unload a LoRA adapter that was loaded so."""
     name, service = received.body.lora_name, received.service
     adapters = service.adapters
-    work = service.alone(adapters.changing, lambda: adapters.unload(name))
+    work = service.alone(received.caller, adapters.changing, lambda: adapters.unload(name))
     await while_connected(received.http, work)
     return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

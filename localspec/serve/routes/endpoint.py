@@ -49,7 +49,7 @@ class Received(Struct, Generic[B], frozen=True):
         Raises:
             Exception: what ``work`` raises.
         """
-        return await elsewhere(self.size, work)
+        return await elsewhere(self.caller, self.size, work)
 
     def part(self, kind: type[P]) -> P:
         """The body, read as one of its `Body.parts`.

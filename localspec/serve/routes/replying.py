@@ -17,6 +17,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.http.bodies import LARGE, JSONAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import Caller
 from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.sse import COMMENT, EVENTS
 from localspec.serve.http.streamed import StreamedAnswer
@@ -107,7 +108,8 @@ class Answer(ABC, Generic[A]):
         async with self._answering as answering:
             await self._begin()
             found = await answering.replies()
-        return await elsewhere(self._size(found), lambda: JSONAnswer(self._whole(found)))
+        caller, size = self._answering.record.caller, self._size(found)
+        return await elsewhere(caller, size, lambda: JSONAnswer(self._whole(found)))
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """The bytes of a stream; each item has all that is there, or 64 KB and a piece of it.
@@ -117,10 +119,11 @@ class Answer(ABC, Generic[A]):
         """
         async with self._answering as answering:
             await self._begin()
-            share, opening = answering.record.caller.body, iter(self._opening())
+            caller, opening = answering.record.caller, iter(self._opening())
+            share = caller.body
             if share is not None:
                 share.next_part()
-            while part := await _gathered(self._repeated, opening):
+            while part := await _gathered(caller, self._repeated, opening):
                 yield part
             async for index, events in answering:
                 if share is not None:
@@ -129,7 +132,7 @@ class Answer(ABC, Generic[A]):
                 answering.keep(event for event in events if isinstance(event, self._counted))
                 size = answer_size(events) + self._again(index, events)
                 pieces = (piece for one in rounds(events) for piece in self._pieces(index, one))
-                while part := await _gathered(size, pieces):
+                while part := await _gathered(caller, size, pieces):
                     yield part
 
 
@@ -153,7 +156,7 @@ class SingleAnswer(Answer[A]):
         return self._whole_reply(events, reply)
 
 
-async def _gathered(size: int, pieces: Iterator[bytes]) -> bytes:
+async def _gathered(caller: Caller, size: int, pieces: Iterator[bytes]) -> bytes:
     """The next pieces of about ``size`` bytes, in a thread where that are many; empty after the
     last one.
     """
@@ -167,7 +170,7 @@ async def _gathered(size: int, pieces: Iterator[bytes]) -> bytes:
                 break
         return b"".join(found)
 
-    return await elsewhere(size, gathered)
+    return await elsewhere(caller, size, gathered)
 
 
 async def answered(

@@ -92,7 +92,7 @@ async def tokenize(received: Received[TokenizeBody]) -> Response:
     info = service.slot.info
     head = {} if info is None else {"max_model_len": info.context}
     size = _TOKEN_BYTES * len(found.tokens)
-    return await elsewhere(size, lambda: JSONAnswer(body.answer(found) | head))
+    return await elsewhere(received.caller, size, lambda: JSONAnswer(body.answer(found) | head))
 
 
 def _asked(body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
