@@ -161,6 +161,11 @@ class ReplyRequest:
         )
 
     @property
+    def caller(self) -> str:
+        """Whose turn it is: an owner may have several caches, named behind a slash."""
+        return self.owner.partition("/")[0]
+
+    @property
     def sees(self) -> bool:
         """Whether it has pictures."""
         return any(message.pictures for message in self.messages)

@@ -9,10 +9,12 @@ import contextlib
 import json
 import time
 from asyncio.subprocess import Process
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from localspec.core import embedded
+from localspec.core.async_places import AsyncPlaces
 from localspec.core.embedded import Embedded, EmbeddingInfo
 from localspec.core.errors import EngineError, LocalspecError, QueueFullError
 from localspec.core.files import paths
@@ -54,8 +56,9 @@ class EmbeddingProcess:
         """None while no process runs."""
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._waiting = 0
-        self._turn = asyncio.Lock()
+        self._asking = Counter[str]()
+        """How many requests of each caller are not answered."""
+        self._turn = AsyncPlaces(1)
         self._asked: asyncio.Future[dict[str, Any]] | None = None
         """The answer that the process computes."""
         self._starting: asyncio.Task[EmbeddingInfo] | None = None
@@ -86,22 +89,23 @@ class EmbeddingProcess:
         return await asyncio.shield(self._starting)
 
     async def embed(
-        self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False
+        self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False, caller: str = ""
     ) -> Embedded:
-        """The vectors of texts, or of their tokens, of length 1.
+        """The vectors of texts, or of their tokens, of length 1; callers have the process in turn.
 
         Raises:
             UsageError, ContextError, DecodeError: as `Embedder.embed`.
             QueueFullError: too many requests wait.
             EngineError: the process ended.
         """
-        return await self._ask({"texts": [*texts], "truncate": truncate})
+        return await self._ask(caller, {"texts": [*texts], "truncate": truncate})
 
     async def rank(
-        self, query: str, documents: Sequence[str], *, truncate: bool = False
+        self, query: str, documents: Sequence[str], *, truncate: bool = False, caller: str = ""
     ) -> Embedded:
         """The scores of documents for a query, as `Embedder.rank`, and raises as `embed`."""
-        return await self._ask({"query": query, "texts": [*documents], "truncate": truncate})
+        asked = {"query": query, "texts": [*documents], "truncate": truncate}
+        return await self._ask(caller, asked)
 
     async def close(self) -> None:
         """End the process; requests that wait fail."""
@@ -169,37 +173,45 @@ class EmbeddingProcess:
         if asked is not None:
             asked.set_exception(error)
 
-    async def _ask(self, message: dict[str, Any]) -> Embedded:
+    @property
+    def waiting(self) -> int:
+        """Requests that are not answered."""
+        return self._asking.total()
+
+    async def _ask(self, caller: str, message: dict[str, Any]) -> Embedded:
         """The answer to a message, which is sent in parts, each once those before it are answered:
         what nobody waits for any more is not computed, and a short message waits for a part of a
         long one.
         """
-        if self._waiting >= MOST_WAITING:
-            raise QueueFullError(f"{self._waiting} requests are waiting; try again later")
-        self._waiting += 1
+        # A fourth more for callers that have none, as in a server's queue.
+        most = MOST_WAITING if self._asking[caller] else MOST_WAITING * 5 // 4
+        if self.waiting >= most:
+            raise QueueFullError(f"{self.waiting} requests are waiting; try again later")
+        self._asking[caller] += 1
         try:
             found, first = list[Embedded](), 0
             for texts in _parts(message["texts"], len(message.get("query", ""))):
-                found.append(await self._part({**message, "texts": texts, "first": first}))
+                found.append(await self._part(caller, {**message, "texts": texts, "first": first}))
                 first += len(texts)
         finally:
-            self._waiting -= 1
+            self._asking[caller] -= 1
+            self._asking = +self._asking
         return found[0] if len(found) == 1 else embedded.joined(found)
 
-    async def _part(self, message: dict[str, Any]) -> Embedded:
-        await self._turn.acquire()
+    async def _part(self, caller: str, message: dict[str, Any]) -> Embedded:
+        await self._turn.enter(caller)
         try:
             await self.start()
-            future = self._send(message)
+            future = self._send(caller, message)
         except BaseException:
-            self._turn.release()
+            self._turn.leave(caller)
             raise
         answer = await asyncio.shield(future)
         if "error" in answer:
             raise children.read_failed(answer)
         return embedded.unpacked(answer)
 
-    def _send(self, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+    def _send(self, caller: str, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         """Send a message, whose turn lasts until the process has answered or ended, even where
         nobody waits for the answer any more: the process cannot be stopped within a text.
         """
@@ -209,7 +221,7 @@ class EmbeddingProcess:
         future = self._asked = asyncio.get_running_loop().create_future()
 
         def over(future: asyncio.Future[dict[str, Any]]) -> None:
-            self._turn.release()
+            self._turn.leave(caller)
             future.exception()  # seen, whether or not somebody waits
 
         future.add_done_callback(over)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.core.errors import QueueFullError, UsageError
+from localspec.core.in_turn import InTurn
 from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.generation.prefill import Prefill
@@ -39,8 +40,6 @@ log = logging.getLogger("localspec.scheduler")
 
 MOST_WAITING = 16_384
 """Requests that may wait; a server lets fewer in (``--queue``)."""
-_CALLERS = 4096
-"""Callers whose last turn is known; those of the others were before."""
 _IDLE_S = 0.5
 """Seconds without work, after which the threads of a pass end: a chat's next turn comes later."""
 _T = TypeVar("_T")
@@ -98,10 +97,8 @@ class Scheduler:
         self.failed = False
         """Whether a defect has ended it: nothing is computed any more."""
         # Of the thread alone:
-        self._ready: deque[Ready] = deque()
+        self._ready = InTurn[Ready]()
         self._calls: deque[_Call] = deque()
-        self._admitted, self._last = 0, dict[str, int]()
-        """Requests that were admitted, and the number of each caller's last one."""
         self.replies = RunningReplies(
             pair, self.preparation, self.prefill, self.prefix_cache, self._stop
         )
@@ -253,7 +250,7 @@ class Scheduler:
             message = self._next_message()
             wait = False
             if isinstance(message, Ready):
-                self._ready.append(message)
+                self._ready.add(message)
             elif message is not None:
                 self._calls.append(message)
 
@@ -278,25 +275,10 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Admit requests that wait, as far as there are sequences."""
-        if not self._ready:
-            return
-        self._ready = deque(ready for ready in self._ready if not ready.job.over)
+        self._ready.tidy()
         while self._ready and self.replies.free():
-            self.replies.admit(self._next())
-
-    def _next(self) -> Ready:
-        """The oldest request of the caller whose last one was admitted longest ago: nobody waits
-        for all that another one has sent.
-        """
-        callers = [ready.job.request.owner.partition("/")[0] for ready in self._ready]
-        at = min(range(len(callers)), key=lambda i: self._last.get(callers[i], 0))
-        ready = self._ready[at]
-        del self._ready[at]
-        self._admitted += 1
-        self._last[callers[at]] = self._admitted
-        if len(self._last) > _CALLERS:
-            del self._last[min(self._last, key=self._last.__getitem__)]
-        return ready
+            if (ready := self._ready.next()) is not None:
+                self.replies.admit(ready)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -325,7 +307,8 @@ class Scheduler:
             UsageError: closed.
             Exception: what ``work`` raises.
         """
-        return self._prompts.call(work, long=self.preparation.takes_long(request))
+        long = self.preparation.takes_long(request)
+        return self._prompts.call(request.caller, work, long=long)
 
     def forget(self) -> None:
         """Empty all sequences; those in use, when their replies end.

@@ -33,8 +33,8 @@ LONGEST_TEXT = 16 << 20
 """Characters of a rendered prompt."""
 _LONGEST_REASON = 500
 
-_MOST = 3
-"""Processes: a prompt that takes long must not hold up all others."""
+_MOST = 5
+"""Processes: as many as prompts are made at a time, so that none waits for one."""
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from localspec.grammar import rehearsal
 from localspec.grammar.rehearsal import Rehearsed
 from localspec.grammar.tool_families import FAMILIES
 
-_MOST = 3
-"""Processes: a grammar that takes long must not hold up all others."""
+_MOST = 4
+"""Processes: as many as prompts that take long are made at a time, so that none waits for one."""
 _NUMBERS = itertools.count()
 _SLOW_MACHINE = 10.0
 """How much longer than its computing a request may take."""

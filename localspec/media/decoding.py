@@ -22,7 +22,8 @@ from localspec.core.processes.bounded import (
 _MEMORY = 1 << 30
 _SECONDS = 15.0
 """As in `localspec.media.decode_child`, which needs Pillow."""
-_MOST = 2
+_MOST = 4
+"""Processes: as many as prompts that take long are made at a time, so that none waits for one."""
 
 
 def file_of(picture: Picture) -> bytes:

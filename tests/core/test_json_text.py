@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from localspec.core import json_text
 from localspec.core.errors import UsageError
 from localspec.core.events import MessageCall
 from localspec.core.grammar_spec import GrammarSpec
@@ -76,6 +77,26 @@ def test_what_cannot_be_written_again_stays_the_text_that_was_shown(kind):
     with pytest.raises((ValueError, RecursionError)):
         read_plain(text)
     assert object_or_text(text) == {"arguments": text}
+
+
+class Compared(str):
+    """A name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str(self) == str(other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_name_twice_is_found_in_one_pass_however_many_there_are():
+    names = [*map(str, range(2000)), "1999"]
+    with pytest.raises(ValueError, match="two values of '1999'"):
+        json_text._single([(Compared(name), 0) for name in names])
+    assert Compared.times < 10 * len(names)
 
 
 def test_what_can_be_written_again_is_read():

@@ -118,7 +118,7 @@ def test_what_has_pictures_is_tokenized_where_others_do_not_wait(
 ) -> None:
     """They are decoded, and the encoder may have to be compiled first."""
     prompts, asked = runtime._scheduler._prompts, []
-    monkeypatch.setattr(prompts, "call", lambda _, *, long: asked.append(long))
+    monkeypatch.setattr(prompts, "call", lambda *_, long: asked.append(long))
     for pictures in ((), (Picture(data=b"a picture"),)):
         request = ReplyRequest((Message("user", "Hi", pictures=pictures),))
         runtime.tokenize(request, special=True, bos=True)

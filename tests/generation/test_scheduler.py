@@ -493,10 +493,10 @@ def test_a_request_that_fails_ends_alone_with_its_error(house: House) -> None:
 def test_a_target_that_fails_ends_all_with_that_error_and_empty_caches(
     house: House, error: Exception
 ) -> None:
-    passes = iter(range(1000))
+    passes, mended = iter(range(1000)), threading.Event()
 
-    def fails() -> None:
-        if next(passes) == 5:
+    def fails() -> None:  # also a request that comes in after the others have failed
+        if next(passes) >= 5 and not mended.is_set():
             raise error
 
     house.target.before_score = fails
@@ -504,6 +504,7 @@ def test_a_target_that_fails_ends_all_with_that_error_and_empty_caches(
     for stream in streams:
         with pytest.raises(type(error), match=str(error)):
             reply(stream)
+    mended.set()
     assert reply(house.submit("bcd")).tokens == alone("bcd", 20).tokens
     house.audit()
 

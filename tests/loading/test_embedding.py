@@ -27,6 +27,7 @@ from localspec.core.errors import (
     ContextError,
     EngineError,
     ModelNotFoundError,
+    QueueFullError,
     UnsupportedModelError,
     UsageError,
 )
@@ -238,20 +239,58 @@ async def test_requests_that_were_given_up_are_not_computed(
     first = asyncio.create_task(process.embed(["1"]))
     await until_so(lambda: asked.exists() and asked.read_text())
     given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
-    await until_so(lambda: process._waiting == 4)
+    await until_so(lambda: process.waiting == 4)
     for task in given_up:
         task.cancel()
     await asyncio.gather(*given_up, return_exceptions=True)
     for text in "56":  # one after the other, behind the one that is computed still
         task = asyncio.create_task(process.embed([text]))
-        await until_so(lambda: process._waiting == 1)
+        await until_so(lambda: process.waiting == 1)
         task.cancel()
         await asyncio.wait([task])
     last = asyncio.create_task(process.embed(["7"]))
-    await until_so(lambda: process._waiting == 1)
+    await until_so(lambda: process.waiting == 1)
     (tmp_path / "go").touch()
     assert (await last).vectors == 1
     assert asked.read_text() == "17"
+    await process.close()
+
+
+async def test_callers_have_the_model_in_turn_by_parts_of_their_texts(
+    tmp_path: Path, recording: EmbeddingProcess
+) -> None:
+    process, asked = recording, tmp_path / "asked"
+    texts = ["a", "b", "c", ["d"] * 64 + ["e"] * 64]
+    begun = [asyncio.create_task(process.embed(one, caller="alice")) for one in texts]
+    await until_so(lambda: asked.exists() and asked.read_text())
+    given_up = asyncio.create_task(process.embed(["x"], caller="bob"))
+    begun += [asyncio.create_task(process.embed([text], caller="bob")) for text in "yz"]
+    begun.append(asyncio.create_task(process.rank("q", ["1"], caller="carol")))
+    await until_so(lambda: process.waiting == 8)
+    given_up.cancel()
+    (tmp_path / "go").touch()
+    await asyncio.gather(*begun)
+    assert asked.read_text() == "ay1bzc" + "d" * 64 + "e" * 64
+    await process.close()
+
+
+async def test_one_caller_that_asks_for_all_that_may_wait_leaves_places_to_others(
+    tmp_path: Path, recording: EmbeddingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_process, "MOST_WAITING", 4)
+    process = recording
+    begun = [asyncio.create_task(process.embed(["a"], caller="alice")) for _ in range(4)]
+    await until_so(lambda: process.waiting == 4)
+    with pytest.raises(QueueFullError, match="4 requests"):
+        await process.embed(["a"], caller="alice")
+    begun.append(asyncio.create_task(process.embed(["b"], caller="bob")))
+    await until_so(lambda: process.waiting == 5)
+    for caller in ("bob", "carol"):
+        with pytest.raises(QueueFullError, match="5 requests"):
+            await process.embed(["b"], caller=caller)
+    (tmp_path / "go").touch()
+    await asyncio.gather(*begun)
+    assert process.waiting == 0
     await process.close()
 
 
@@ -262,7 +301,7 @@ async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
     many = asyncio.create_task(process.embed([*("a" * 64), *("b" * 64), *("c" * 64)]))
     await until_so(lambda: asked.exists() and asked.read_text())
     short = asyncio.create_task(process.embed(["d"]))
-    await until_so(lambda: process._waiting == 2)
+    await until_so(lambda: process.waiting == 2)
     many.cancel()
     (tmp_path / "go").touch()
     assert (await short).vectors == 1
@@ -281,7 +320,7 @@ async def test_of_many_documents_no_more_are_ranked_once_their_client_has_left(
     many = asyncio.create_task(process.rank("q" * 8000, "abcdefgh"))
     await until_so(lambda: asked.exists() and asked.read_text())
     short = asyncio.create_task(process.rank("q", ["z"]))
-    await until_so(lambda: process._waiting == 2)
+    await until_so(lambda: process.waiting == 2)
     many.cancel()
     (tmp_path / "go").touch()
     await short

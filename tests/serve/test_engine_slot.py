@@ -448,7 +448,7 @@ async def test_a_prompt_that_is_repeated_is_split_in_such_a_place(make_world):
     world = await make_world()
     async with contextlib.AsyncExitStack() as places:
         for _ in range(4):
-            await places.enter_async_context(world.service.splitting)
+            await places.enter_async_context(world.service.splitting.of(""))
         body = {"prompt": "Hi", "echo": True}
         asked = asyncio.create_task(world.client.post("/v1/completions", json=body))
         await until_so(lambda: world.requests, pause=turn)

@@ -64,7 +64,7 @@ def web() -> Iterator[str]:
 def fetched(places: MediaPlaces, *addresses: str, grow=lambda _: None) -> tuple[Picture, ...]:
     pictures = tuple(Picture(address=address, at=i) for i, address in enumerate(addresses))
     request = ReplyRequest(messages=(Message("user", "what?", pictures=pictures),))
-    return asyncio.run(places.fetched(request, grow)).messages[0].pictures
+    return asyncio.run(places.fetched("", request, grow)).messages[0].pictures
 
 
 def test_a_named_server_and_a_named_folder_are_read(web: str, tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_pictures_that_never_come_leave_their_turn_to_other_requests(
         return ReplyRequest(messages=(Message("user", "what?", pictures=pictures),))
 
     async def together() -> list[object]:
-        silent = [places.fetched(asked("silent.png", 50), lambda _: None) for _ in range(8)]
+        silent = [places.fetched("", asked("silent.png", 50), lambda _: None) for _ in range(8)]
         return await asyncio.gather(
-            *silent, places.fetched(asked("cat.png", 1), lambda _: None), return_exceptions=True
+            *silent, places.fetched("", asked("cat.png", 1), lambda _: None), return_exceptions=True
         )
 
     *failed, found = asyncio.run(together())

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from localspec.core.adapter_list import MOST, AdapterUse
+from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import LocalspecError, ModelFileError, UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
@@ -53,8 +54,8 @@ class ServedAdapters:
         self._folders = tuple(folder.resolve() for folder in folders)
         self._known: dict[int, ServedAdapter] = {}
         self._next = 0
-        self.changing = asyncio.Lock()
-        """Held while one is loaded or unloaded."""
+        self.changing = AsyncPlaces(1)
+        """The place of whoever loads or unloads one."""
         for adapter in slot.first.adapters:
             stem = adapter.path.stem
             name = stem if self.named(stem) is None else f"{stem}-{self._next}"
@@ -132,7 +133,7 @@ class ServedAdapters:
 
     async def load(self, name: str, path: str, *, again: bool) -> None:
         """Load a file of the folders under a new name; with ``again`` also in place of the one of
-        that name, once no running reply uses it. The caller holds `changing`.
+        that name, once no running reply uses it. Needs the place of `changing`.
 
         Raises:
             ApiError: 403 outside of the folders, 404 without such a file, 400 for a name that is
@@ -163,7 +164,7 @@ class ServedAdapters:
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no running
-        reply uses it. The caller holds `changing`.
+        reply uses it. Needs the place of `changing`.
 
         Raises:
             ApiError: 404, there is none of that name; 400, it is one of ``--lora``.

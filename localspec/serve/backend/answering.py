@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Round, Token
 from localspec.core.options import Options
@@ -51,7 +52,7 @@ class Server(Protocol):
     slot: EngineSlots
     models: ModelNames
     metrics: Metrics
-    splitting: asyncio.Semaphore
+    splitting: AsyncPlaces
     """Places for texts that are split into tokens."""
 
     def entered(self, answering: Answering) -> None:
@@ -160,7 +161,7 @@ class Answering:
         """
         assert self._engine is not None
         try:
-            async with self._server.splitting:
+            async with self._server.splitting.of(self.record.caller.owner):
                 return await self._engine.tokenize(request)
         except LocalspecError as error:
             raise self._server.refused(error) from None

@@ -116,9 +116,11 @@ class Embeddings:
         texts: Sequence[str | Sequence[int]],
         *,
         truncate: bool = False,
+        caller: str = "",
     ) -> Embedded:
         """The vectors of texts, or of their tokens, of length 1. ``name`` is the model that the
         request names, if any; with ``truncate``, what is too long loses its end.
+        Callers have the model in turn.
 
         Raises:
             ApiError: 400, where the server has no embedding model, or the name is another model's;
@@ -126,14 +128,16 @@ class Embeddings:
             LocalspecError: as `EmbeddingProcess.embed`.
         """
         process = await self._chosen(name, "embedding", self._embedding)
-        found = await process.embed(texts, truncate=truncate)
+        found = await process.embed(texts, truncate=truncate, caller=caller)
         self._tell(process)
         return found
 
-    async def rank(self, name: str | None, query: str, documents: Sequence[str]) -> Embedded:
+    async def rank(
+        self, name: str | None, query: str, documents: Sequence[str], *, caller: str = ""
+    ) -> Embedded:
         """(n, 1) the scores of documents for a query; otherwise as `embed`."""
         process = await self._chosen(name, "reranker", self._reranker)
-        found = await process.rank(query, documents)
+        found = await process.rank(query, documents, caller=caller)
         self._tell(process)
         return found
 

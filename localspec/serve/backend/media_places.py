@@ -13,6 +13,7 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message
 from localspec.core.files import checked, paths
@@ -53,10 +54,10 @@ class MediaPlaces:
             if not folder.is_dir():
                 raise UsageError(f"--allow-media {place}: there is no such folder")
             self._folders.append(folder.resolve())
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = AsyncPlaces(_AT_ONCE, spare=1)
 
-    async def fetched(self, request: ReplyRequest, grow: Grow) -> ReplyRequest:
-        """The request with the bytes of all its pictures.
+    async def fetched(self, caller: str, request: ReplyRequest, grow: Grow) -> ReplyRequest:
+        """The request of a caller with the bytes of all its pictures.
 
         Raises:
             MediaError: one is in another place, or cannot be had; says which.
@@ -71,7 +72,7 @@ class MediaPlaces:
             grow(total)
 
         try:
-            async with self._turns, asyncio.timeout(_IN_ALL):
+            async with self._turns.of(caller), asyncio.timeout(_IN_ALL):
                 messages = [await self._message(one, more) for one in request.messages]
         except TimeoutError:
             raise MediaError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import (
     DefectError,
     EngineError,
@@ -82,8 +83,8 @@ class Service:
         self._told: dict[tuple[str, str], None] = {}
         self._asked: set[asyncio.Task[Any]] = set()
         """Examinations, texts that are split, and adapters that are loaded or unloaded."""
-        self._examining = asyncio.Semaphore(_EXAMINED_AT_ONCE)
-        self.splitting = asyncio.Semaphore(_SPLIT_AT_ONCE)
+        self._examining = AsyncPlaces(_EXAMINED_AT_ONCE, spare=1)
+        self.splitting = AsyncPlaces(_SPLIT_AT_ONCE, spare=1)
 
     async def answer(
         self,
@@ -187,7 +188,7 @@ class Service:
 
         async def split() -> Tokenized:
             # In this order: replies that use an engine wait for such a place too.
-            async with self.slot.use(options) as engine, self.splitting:
+            async with self.slot.use(options) as engine, self.splitting.of(caller.owner):
                 return await engine.tokenize(owned, special=special, bos=bos)
 
         return await self.placed(split())
@@ -208,7 +209,7 @@ class Service:
         owned = await self._owned(caller, request, None, None)
 
         async def examined() -> Examination:
-            async with self._examining, self.slot.use() as engine:
+            async with self._examining.of(caller.owner), self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
 
         return await self.placed(examined())
@@ -229,16 +230,18 @@ class Service:
         except LocalspecError as error:
             raise self.refused(error) from None
 
-    async def alone(self, lock: asyncio.Lock, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """What the engine answers to work that is done to its end once it has the ``lock``, whoever
-        leaves; one whose client leaves before that is not begun.
+    async def alone(
+        self, caller: Caller, places: AsyncPlaces, work: Callable[[], Coroutine[Any, Any, _T]]
+    ) -> _T:
+        """What the engine answers to work that is done to its end once it has one of the
+        ``places``, whoever leaves; one whose client leaves before that is not begun.
 
         Raises:
             ApiError: the engine refuses.
         """
-        await lock.acquire()
+        await places.enter(caller.owner)
         task = self._kept(work())
-        task.add_done_callback(lambda _: lock.release())
+        task.add_done_callback(lambda _: places.leave(caller.owner))
         try:
             return await asyncio.shield(task)
         except LocalspecError as error:
@@ -272,7 +275,9 @@ class Service:
         body, size = caller.body, request.size
         try:
             whole = await self._media.fetched(
-                request, lambda more: None if body is None else body.grow(size + more)
+                caller.owner,
+                request,
+                lambda more: None if body is None else body.grow(size + more),
             )
         except MediaError as error:
             raise bad_request(str(error), "image_url") from None

@@ -11,12 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from localspec.core.threads_in_turn import Call, ThreadsInTurn
 from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import dumps_in_steps
-from localspec.serve.http.turns import Turns
 
 _T = TypeVar("_T")
 
@@ -60,8 +60,8 @@ async def read_body_as(
         GoneError: the client left while it sent.
     """
     raw = await read_body(request, limits)
-    caller, size = caller_of(request.scope), len(raw)
-    return await elsewhere(caller, size, lambda: read(parse(raw), size))
+    caller = caller_of(request.scope)
+    return await elsewhere(caller, len(raw), lambda: read(parse(raw), len(raw)))
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -140,19 +140,20 @@ async def _left(receive: Receive) -> None:
 
 LARGE = 1 << 16
 """Bytes from which a body takes more than a few milliseconds."""
-_TURNS = Turns("localspec large bodies")
+_THREAD = ThreadsInTurn("localspec large bodies", 1)
 
 
 async def elsewhere(
     caller: Caller, size: int, work: Callable[[], _T], *, first: bool = False
 ) -> _T:
-    """What ``work`` returns, which has to do with ``size`` bytes; it must touch nothing that
-    belongs to the loop. Where that are many, callers have their turn one after the other;
-    ``first``: it comes before all else of this one.
+    """What ``work`` returns, which has to do with ``size`` bytes of a caller; it must touch nothing
+    that belongs to the loop. ``first``: it comes before all else of that caller.
 
     Raises:
         Exception: what ``work`` raises.
     """
     if size <= LARGE:
         return work()
-    return await asyncio.wrap_future(_TURNS.put(caller.owner, work, first=first))
+    call = Call(caller.owner, work)
+    _THREAD.add(call, first=first)
+    return await asyncio.wrap_future(call.result)

@@ -75,7 +75,9 @@ async def load(received: Received[LoadAdapterBody]) -> Response:
     await service.models.require_new(body.lora_name)
     adapters, again = service.adapters, body.load_inplace or False
     work = service.alone(
-        adapters.changing, lambda: adapters.load(body.lora_name, body.lora_path, again=again)
+        received.caller,
+        adapters.changing,
+        lambda: adapters.load(body.lora_name, body.lora_path, again=again),
     )
     await while_connected(received.http, work)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
@@ -86,6 +88,6 @@ async def unload(received: Received[UnloadAdapterBody]) -> Response:
     """Unload a LoRA adapter that was loaded so."""
     name, service = received.body.lora_name, received.service
     adapters = service.adapters
-    work = service.alone(adapters.changing, lambda: adapters.unload(name))
+    work = service.alone(received.caller, adapters.changing, lambda: adapters.unload(name))
     await while_connected(received.http, work)
     return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

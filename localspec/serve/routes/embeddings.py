@@ -48,7 +48,7 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
     """Vectors of texts."""
     body, own = received.body, received.service.embeddings
     texts = await received.apart(body.texts)
-    found = await _found(received, own.embed(body.model, texts))
+    found = await _found(received, own.embed(body.model, texts, caller=received.caller.owner))
     vectors = _shortened(found.vectors, body.dimensions)
     as_text = body.encoding_format == "base64"
 
@@ -70,7 +70,9 @@ async def native(received: Received[NativeEmbeddingBody]) -> Response:
     """Vectors of texts, in llama-server's shape."""
     body = received.body
     texts = await received.apart(lambda: read_texts(body.content, "content"))
-    found = await _found(received, received.service.embeddings.embed(body.model, texts))
+    found = await _found(
+        received, received.service.embeddings.embed(body.model, texts, caller=received.caller.owner)
+    )
 
     def answer() -> Response:
         rows = enumerate(found.vectors)
@@ -120,7 +122,9 @@ async def ollama_single(received: Received[OllamaPromptBody]) -> Response:
 
 async def _for_ollama(received: Received[Any], texts: list[str], *, truncate: bool) -> Embedded:
     own, model = received.service.embeddings, received.body.model
-    work = own.embed(untagged(model) if model else None, texts, truncate=truncate)
+    work = own.embed(
+        untagged(model) if model else None, texts, truncate=truncate, caller=received.caller.owner
+    )
     return await _found(received, work)
 
 
@@ -133,7 +137,9 @@ async def rerank(received: Received[RerankBody]) -> Response:
     """
     body, own = received.body, received.service.embeddings
     texts = body.texts
-    found = await _found(received, own.rank(body.model, body.query, texts), "rerank")
+    found = await _found(
+        received, own.rank(body.model, body.query, texts, caller=received.caller.owner), "rerank"
+    )
     scores = found.vectors[:, 0]
     best = np.argsort(-scores, kind="stable")[: body.top_n]
     results: list[dict[str, Any]] = []

@@ -108,8 +108,8 @@ class Answer(ABC, Generic[A]):
         async with self._answering as answering:
             await self._begin()
             found = await answering.replies()
-        caller = self._answering.record.caller
-        return await elsewhere(caller, self._size(found), lambda: JSONAnswer(self._whole(found)))
+        caller, size = self._answering.record.caller, self._size(found)
+        return await elsewhere(caller, size, lambda: JSONAnswer(self._whole(found)))
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         """The bytes of a stream; each item has all that is there, or 64 KB and a piece of it.
