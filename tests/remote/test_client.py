@@ -698,6 +698,38 @@ async def test_localspec_serve_tells_the_origin_of_every_token_here_too():
     assert asked == {"origins": True, "drafter": "off", "draft_memory": False}
 
 
+def named(text, *origins):
+    """A part of a reply whose tokens have these origins, as `localspec serve` sends it."""
+    own = {"origins": list(origins), "sources": [None] * len(origins)}
+    ids = list(range(len(origins)))
+    return event(
+        {"choices": [{"delta": {"content": text}, "token_ids": ids, "localspec": own}]},
+    )
+
+
+async def test_named_origins_tell_the_rounds_wherever_the_stream_is_cut():
+    """Two tokens accepted and one corrected, a whole draft, none, and one that the end cuts."""
+    stream = [
+        *(STREAM, event({"choices": [], "prompt_progress": {"total": 85, "processed": 85}})),
+        *(named("a", "accepted"), named("bc", "accepted", "corrected")),
+        *(named("de", "accepted", "bonus"), named("fg", "plain", "accepted")),
+        *(ended(usage={"prompt_tokens": 85, "completion_tokens": 7}), DONE),
+    ]
+    routes = {CHAT: stream, "/v1/models": models("m", owner="localspec")}
+    events, server = await answered(routes)
+    rounds = [r for r in events if isinstance(r, Round)]
+    figures = [(r.drafted, r.verified, r.accepted, r.emitted) for r in rounds]
+    assert figures == [(3, 3, 2, 3), (1, 1, 1, 2), (0, 0, 0, 1), (1, 1, 1, 1)]
+    assert [r.speculation.state for r in rounds] == ["on"] * 4
+    assert [r.context_used for r in rounds] == [88, 90, 91, 92]
+    assert server.asked_for(CHAT)[0].json["return_progress"] is True
+
+
+async def test_the_use_of_the_context_is_not_told_before_the_tokens_of_the_prompt_are():
+    events, _ = await answered({CHAT: HELLO})
+    assert {r.context_used for r in events if isinstance(r, Round)} == {0}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ALL_PROXY", "socks9://x:1"), ("HTTPS_PROXY", "http://[::1"), ("SSL_CERT_FILE", "/no/such")],
