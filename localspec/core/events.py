@@ -394,3 +394,5 @@ class ModelInfo:
     """Whether there is a projector, with which the target sees pictures."""
     hears: bool = False
     """Whether there is one with which it hears sounds."""
+    switches_thinking: bool | None = None
+    """Whether thinking can be switched on and off; None where a server does not tell."""

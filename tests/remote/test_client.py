@@ -650,6 +650,14 @@ async def test_what_the_engine_cannot_do_is_said():
         await engine.close()
 
 
+async def test_an_engine_without_a_known_switch_for_thinking_is_told_as_one_without():
+    for owner, switch in (("vllm", None), ("localspec", None), ("", False)):
+        async with PlayedServer({"/v1/models": models("m", owner=owner)}) as server:
+            engine = client(server)
+            assert (await engine.open()).switches_thinking is switch
+            await engine.close()
+
+
 async def test_settings_are_translated_into_the_words_of_the_engine():
     for owner, expected in (
         ("vllm", {"top_k": 40, "min_p": 0.05, "repetition_penalty": 1.0}),
