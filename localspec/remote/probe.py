@@ -71,7 +71,7 @@ async def look(connection: Connection, wanted: str | None) -> Found:
         )
     dialect = await _dialect(connection, listed)
     models = tuple(name(entry.get("id")) for entry in listed if name(entry.get("id")))
-    model = _chosen(str(connection.address), models, wanted)
+    model = _chosen(str(connection.address), models, wanted or _only_loaded(listed))
     entry = next((e for e in listed if name(e.get("id")) == model), {})
     context, parallel = _context(entry), 4
     speculation, counters = NOT_REPORTED, False
@@ -152,6 +152,18 @@ def _chosen(server: str, models: tuple[str, ...], wanted: str | None) -> str:
     if len(models) > 1:
         raise UsageError(f"{server} has several models; choose one with -m: {_list(models)}")
     return models[0]
+
+
+def _only_loaded(listed: list[dict[str, Any]]) -> str | None:
+    """The one model that a `localspec serve` has loaded and that writes, of all that it may load;
+    None where there are several, or none. Adapters count as their model.
+    """
+    loaded = []
+    for entry in listed:
+        own = mapping(entry.get("localspec"))
+        if own.get("loaded") is True and not own.get("task") and not entry.get("parent"):
+            loaded.append(name(entry.get("id")))
+    return loaded[0] or None if len(loaded) == 1 else None
 
 
 def _list(models: tuple[str, ...]) -> str:

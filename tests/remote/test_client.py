@@ -557,6 +557,33 @@ async def test_the_one_model_is_used_and_others_are_offered():
         await engine.close()
 
 
+async def test_of_several_models_of_localspec_serve_the_one_that_is_loaded_is_used():
+    def listed(*loaded):
+        own = {
+            "on disk": {"loaded": False},
+            "adapted": {"loaded": True},
+            "embedder": {"loaded": True, "task": "embedding"},
+            **{name: {"loaded": True} for name in loaded},
+        }
+        parent = {"adapted": "demo"}
+        entries = [
+            {"id": name, "owned_by": "localspec", "localspec": facts, "parent": parent.get(name)}
+            for name, facts in own.items()
+        ]
+        return {"/v1/models": http(200, {"object": "list", "data": entries})}
+
+    async with PlayedServer(listed("demo")) as server:
+        engine = client(server)
+        assert (await engine.open()).name == "demo"
+        await engine.close()
+    for loaded in ((), ("demo", "other")):
+        async with PlayedServer(listed(*loaded)) as server:
+            engine = client(server)
+            with pytest.raises(UsageError, match="choose one with -m: on disk, adapted"):
+                await engine.open()
+            await engine.close()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
