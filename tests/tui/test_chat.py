@@ -96,6 +96,16 @@ async def test_typing_while_it_loads_is_sent_when_it_is_ready(chat):
         await c.sees("Hi.")
 
 
+async def test_the_details_say_when_they_come_while_the_model_is_loaded(chat):
+    engine = FakeEngine([Script("Hi.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: "loading story-target 40%" in c.stats)
+        await c.pilot.press("f2")
+        await c.sees("come with the first reply")
+        engine.loaded.set()
+
+
 async def test_what_the_first_start_does_before_loading_is_named_without_a_share_of_it(chat):
     engine = FakeEngine([Script("Hi.")])
     engine.loading = Loading("compiling kernels, once", None)
