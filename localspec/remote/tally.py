@@ -212,8 +212,7 @@ class Tally:
             self._origins.append(origin)
             self._since += 1
             events.append(Token(id, text if at == len(ids) - 1 else "", origin, source))
-            over = origin is not Origin.ACCEPTED if self._named else not self._pending and self._told
-            if over:
+            if self._ends_round(origin):
                 events.append(self._end_round(now, chunk))
         if text and not ids:
             events.append(Token(NO_ID, text, Origin.UNKNOWN, None))
@@ -234,6 +233,12 @@ class Tally:
         kept, missed = origin is Origin.ACCEPTED, origin is Origin.CORRECTED
         self._round = drafted + (kept or missed), accepted + kept
         self._drafts = self._drafts or kept or missed
+
+    def _ends_round(self, origin: Origin) -> bool:
+        """Whether the last token is the last one of its round, as far as that is told."""
+        if self._named:
+            return origin is not Origin.ACCEPTED
+        return self._told and not self._pending
 
     def _end_round(self, now: float, chunk: Chunk) -> Round:
         drafted, accepted = self._round
@@ -264,7 +269,8 @@ class Tally:
             return Speculation("on")
         if self._speculation.state == "off":
             return self._speculation
-        if reported is not None or (told and final):
+        unknown = self._speculation.state == "unknown"
+        if reported is not None or (told and (final or unknown)):
             return _NOTHING
         return self._speculation if told else NOT_REPORTED
 

@@ -557,7 +557,7 @@ async def test_the_one_model_is_used_and_others_are_offered():
         await engine.close()
 
 
-async def test_of_several_models_of_localspec_serve_the_one_that_is_loaded_is_used():
+async def test_of_several_models_of_localspec_serve_the_one_that_is_loaded_or_will_be_is_used():
     def listed(*loaded):
         own = {
             "on disk": {"loaded": False},
@@ -572,16 +572,16 @@ async def test_of_several_models_of_localspec_serve_the_one_that_is_loaded_is_us
         ]
         return {"/v1/models": http(200, {"object": "list", "data": entries})}
 
-    async with PlayedServer(listed("demo")) as server:
-        engine = client(server)
-        assert (await engine.open()).name == "demo"
-        await engine.close()
-    for loaded in ((), ("demo", "other")):
+    for loaded, used in ((("demo",), "demo"), ((), "on disk")):
         async with PlayedServer(listed(*loaded)) as server:
             engine = client(server)
-            with pytest.raises(UsageError, match="choose one with -m: on disk, adapted"):
-                await engine.open()
+            assert (await engine.open()).name == used
             await engine.close()
+    async with PlayedServer(listed("demo", "other")) as server:
+        engine = client(server)
+        with pytest.raises(UsageError, match="choose one with -m: on disk, adapted"):
+            await engine.open()
+        await engine.close()
 
 
 @pytest.mark.parametrize(
@@ -758,6 +758,14 @@ async def test_named_origins_tell_the_rounds_wherever_the_stream_is_cut():
     assert [r.speculation.state for r in rounds] == ["on"] * 4
     assert [r.context_used for r in rounds] == [88, 90, 91, 92]
     assert server.asked_for(CHAT)[0].json["return_progress"] is True
+
+
+async def test_a_round_whose_origins_are_all_plain_is_known_to_have_no_draft():
+    routes = {"/v1/models": models("m", owner="localspec")}
+    stream = [STREAM, named("a", "plain"), named("bc", "accepted", "bonus"), ended(), DONE]
+    events, _ = await answered(routes | {CHAT: stream})
+    states = [r.speculation.state for r in events if isinstance(r, Round)]
+    assert states == ["off", "on"]
 
 
 async def test_the_use_of_the_context_is_not_told_before_the_tokens_of_the_prompt_are():

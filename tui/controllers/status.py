@@ -116,8 +116,8 @@ class StatusArea:
         return self._expert and self._stats.app.size.height >= TALL
 
     def refresh(self) -> None:
-        """Show the newest figures, unless they were shown a moment ago; those of the bottom line not
-        while a hint is there.
+        """Show the newest figures, unless they were shown a moment ago; a hint stays in place of
+        those of the bottom line.
         """
         session, now = self._session, time.monotonic()
         phase = session.engine.phase
@@ -132,7 +132,7 @@ class StatusArea:
         if grammar:
             setting = f"{grammar} · {setting}"
         if now < self._hint_until:
-            pass  # it stays in place of the figures
+            pass
         elif phase is Phase.LOADING:
             self._stats.show_loading(session.engine.loading)
         elif phase is Phase.DEAD:
