@@ -50,6 +50,11 @@ class Journal:
         """Name of the draft model that helps with the replies, saved with each."""
 
     @property
+    def saves(self) -> bool:
+        """Whether the chat is saved."""
+        return self._saver is not None
+
+    @property
     def system(self) -> str | None:
         """The system prompt."""
         return self._record.info.system

@@ -242,7 +242,12 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
             raise UsageError(f"the model is given twice, {model!r} and -m {option!r}; name one")
         return function(*args, model=option if model is None else model, **rest)
 
-    option = click.option("-m", "--model", "option", hidden=True, shell_complete=complete.models)
+    option = click.option(
+        *("-m", "--model", "option"),
+        metavar="MODEL",
+        shell_complete=complete.models,
+        help="The same as MODEL, written as for `run`.",
+    )
     return click.argument("model", required=False, shell_complete=complete.models)(option(command))
 
 

@@ -24,7 +24,7 @@ from localspec.core.sampling_params import Sampling
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\
 /help          these commands
-/new           begin another chat; this one is saved
+/new           begin another chat{saved}
 /system TEXT   set the system prompt; none removes it, no TEXT shows it
 /image FILE    a picture in front of the next message
 /schema FILE   replies as JSON that fits a schema; off for any text
@@ -77,7 +77,7 @@ class Talk:
         if found is None:
             return None
         commands: dict[str, Callable[[str], str]] = {
-            "help": lambda _: _HELP,
+            "help": self._help,
             "new": self._new,
             "clear": self._new,
             "system": self._system,
@@ -90,6 +90,9 @@ class Talk:
         if found[1] not in commands:
             raise UsageError(f"there is no /{found[1]} here; /help lists the commands")
         return commands[found[1]]((found[2] or "").strip())
+
+    def _help(self, _: str) -> str:
+        return _HELP.format(saved="; this one is saved" if self.journal.saves else "")
 
     def _new(self, _: str) -> str:
         self.journal.renew()

@@ -196,7 +196,7 @@ class Round:
     """The whole round."""
     source: str
     context_used: int
-    """Tokens of the conversation now."""
+    """Tokens of the conversation now; 0 where a server has not told those of the prompt yet."""
     speculation: Speculation
     speedup: Speedup | None = None
     """Speed of the reply so far relative to plain decoding; None where that is not known."""
@@ -394,3 +394,5 @@ class ModelInfo:
     """Whether there is a projector, with which the target sees pictures."""
     hears: bool = False
     """Whether there is one with which it hears sounds."""
+    switches_thinking: bool | None = None
+    """Whether thinking can be switched on and off; None where a server does not tell."""

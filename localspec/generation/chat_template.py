@@ -125,7 +125,7 @@ class Template:
         """
         if thinking is None:
             return self
-        if THINKING not in self._source:
+        if not has_switch(self._source):
             raise UsageError("this model's chat template has no switch for thinking")
         return self.with_variables({THINKING: thinking})
 
@@ -252,6 +252,11 @@ class Template:
 
     def _ask(self, request: dict[str, Any], cancelled: Cancelled = never) -> dict[str, Any]:
         return template_process.shared().ask(request, cancelled)
+
+
+def has_switch(source: str | None) -> bool:
+    """Whether a template, None for `PLAIN_TEMPLATE`, can switch thinking on and off."""
+    return THINKING in (source or "")
 
 
 def _characters(values: Mapping[str, Any]) -> int:

@@ -18,6 +18,7 @@ from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
+from localspec.generation.chat_template import has_switch
 from localspec.llama import library
 from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
@@ -300,6 +301,7 @@ class _Loader:
             kernels=target.kernels.describe(context.model),
             bos=context.model.marker(special["bos"]) if context.model.adds_bos else "",
             eos=context.model.marker(special["eos"]),
+            switches_thinking=has_switch(context.model.template),
         )
 
     def _why_off(self) -> str:

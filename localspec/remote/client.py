@@ -107,6 +107,7 @@ class RemoteClient(ServerClient):
             speculation=found.speculation,
             notices=tuple(notices),
             parallel=found.parallel,
+            switches_thinking=None if found.dialect.thinking else False,
         )
 
     def reply(self, request: ReplyRequest) -> RemoteReply:

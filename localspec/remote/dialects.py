@@ -77,7 +77,7 @@ LOCALSPEC = Dialect(
     "localspec",
     sampling=_SAMPLERS | {"penalty_last_n": "repeat_last_n"},
     further=True,
-    always={"return_token_ids": True, "localspec": {"origins": True}},
+    always={"return_token_ids": True, "return_progress": True, "localspec": {"origins": True}},
     continues={},
     thinking="template",
     grammar="localspec",

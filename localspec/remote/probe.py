@@ -71,7 +71,7 @@ async def look(connection: Connection, wanted: str | None) -> Found:
         )
     dialect = await _dialect(connection, listed)
     models = tuple(name(entry.get("id")) for entry in listed if name(entry.get("id")))
-    model = _chosen(str(connection.address), models, wanted)
+    model = _chosen(str(connection.address), models, wanted or _present(listed))
     entry = next((e for e in listed if name(e.get("id")) == model), {})
     context, parallel = _context(entry), 4
     speculation, counters = NOT_REPORTED, False
@@ -152,6 +152,21 @@ def _chosen(server: str, models: tuple[str, ...], wanted: str | None) -> str:
     if len(models) > 1:
         raise UsageError(f"{server} has several models; choose one with -m: {_list(models)}")
     return models[0]
+
+
+def _present(listed: list[dict[str, Any]]) -> str | None:
+    """The model that a `localspec serve` has now: the one that it has loaded, of all that it may
+    load; where it has none yet, the first one, which it loads. None where it has several. Adapters
+    count as their model, and what writes no text does not.
+    """
+    models = []
+    for entry in listed:
+        own = mapping(entry.get("localspec"))
+        if "loaded" in own and not own.get("task") and not entry.get("parent"):
+            models.append((name(entry.get("id")), own["loaded"] is True))
+    loaded = [model for model, is_loaded in models if is_loaded]
+    found = loaded or [model for model, _ in models[:1]]
+    return found[0] or None if len(found) == 1 else None
 
 
 def _list(models: tuple[str, ...]) -> str:

@@ -58,8 +58,9 @@ class Tally:
     """Counts of one reply as it grows.
 
     llama-server sends its counts of drafted and accepted tokens with every token. A token with
-    which they grow is the first one of a round; so the origin of each token is known. Other engines
-    report the sums at the end, or nothing, and their tokens are of unknown origin.
+    which they grow is the first one of a round; so the origin of each token is known. `localspec
+    serve` names the origins, and a token that was not accepted is the last one of its round. Other
+    engines report the sums at the end, or nothing, and their tokens are of unknown origin.
     """
 
     def __init__(
@@ -89,6 +90,10 @@ class Tally:
         self._thinking = False
         self._told = False
         """Whether each token comes with the counts of drafts."""
+        self._named = False
+        """Whether the engine names the origin of each token."""
+        self._drafts = False
+        """Whether any of those origins is one of a draft."""
         self._pending: deque[Origin] = deque()
         """Origins of the tokens of the present round that have not arrived yet."""
         self._round = (0, 0)
@@ -113,6 +118,7 @@ class Tally:
         events: list[ReplyEvent] = []
         if chunk.progress is not None:
             events.append(Reading(*chunk.progress))
+            self._prompt = chunk.progress[1]
         text = self._shown(chunk)
         most = min(max(_WIDEST, _TOKENS_PER_CHARACTER * len(text)), _MOST_IDS)
         if len(chunk.tokens or ()) > most:
@@ -124,6 +130,8 @@ class Tally:
         self._note(chunk)
         if text or count:
             events += self._emit(text, count, chunk)
+        if chunk.finish is not None and self._named and self._since:
+            events.append(self._end_round(self._clock(), chunk))
         self.finish_reason = chunk.ends or self.finish_reason
         return events
 
@@ -185,6 +193,10 @@ class Tally:
             self._round_began = now
         self._arrivals.add(max(count, bool(text)), now)
         self._told = self._told or (chunk.timed and chunk.finish is None)
+        if count:
+            origins = [origin for origin, _ in chunk.origins[:count]]
+            known = len(origins) == count and Origin.UNKNOWN not in origins
+            self._named = known and not self._told
         events: list[ReplyEvent] = []
         self._text.append(text)
         ids = chunk.tokens if chunk.tokens is not None else (NO_ID,) * max(count, bool(text))
@@ -194,15 +206,17 @@ class Tally:
             else:
                 origin = self._origin(chunk)
                 source = SERVER if origin is Origin.ACCEPTED else None
+            if self._named:
+                self._count_in(origin)
             self._ids.append(id)
             self._origins.append(origin)
             self._since += 1
             events.append(Token(id, text if at == len(ids) - 1 else "", origin, source))
-            if not self._pending and self._told:
+            if self._ends_round(origin):
                 events.append(self._end_round(now, chunk))
         if text and not ids:
             events.append(Token(NO_ID, text, Origin.UNKNOWN, None))
-        if not self._told and self._since:
+        if not self._told and not self._named and self._since:
             events.append(self._end_round(now, chunk))
         return events
 
@@ -210,6 +224,21 @@ class Tally:
         if not (chunk.timed and self._told):
             return Origin.UNKNOWN
         return self._pending.popleft() if self._pending else Origin.PLAIN
+
+    def _count_in(self, origin: Origin) -> None:
+        """Count a token of the present round by its origin. A draft that failed had more tokens
+        than the judged ones, perhaps; how many is not told.
+        """
+        drafted, accepted = self._round
+        kept, missed = origin is Origin.ACCEPTED, origin is Origin.CORRECTED
+        self._round = drafted + (kept or missed), accepted + kept
+        self._drafts = self._drafts or kept or missed
+
+    def _ends_round(self, origin: Origin) -> bool:
+        """Whether the last token is the last one of its round, as far as that is told."""
+        if self._named:
+            return origin is not Origin.ACCEPTED
+        return self._told and not self._pending
 
     def _end_round(self, now: float, chunk: Chunk) -> Round:
         drafted, accepted = self._round
@@ -226,7 +255,7 @@ class Tally:
             verify_seconds=0.0,
             seconds=seconds,
             source=SERVER if drafted else "",
-            context_used=self._prompt + len(self._ids),
+            context_used=self._prompt + len(self._ids) if self._prompt else 0,
             speculation=self._state(final=False),
         )
         self._round, self._since, self._round_began = (0, 0), 0, now
@@ -234,13 +263,16 @@ class Tally:
 
     def _state(self, *, final: bool) -> Speculation:
         """The state of speculation, as far as it was told."""
-        if self.reported is not None and self.reported.drafted:
+        told = self._told or self._named
+        reported = self.reported if told or final else None  # sums tell nothing about a round
+        if (self._named and self._drafts) or (reported is not None and reported.drafted):
             return Speculation("on")
         if self._speculation.state == "off":
             return self._speculation
-        if self.reported is not None or (self._told and final):
+        unknown = self._speculation.state == "unknown"
+        if reported is not None or (told and (final or unknown)):
             return _NOTHING
-        return self._speculation if self._told else NOT_REPORTED
+        return self._speculation if told else NOT_REPORTED
 
     @property
     def held_back(self) -> bool:

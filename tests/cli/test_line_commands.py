@@ -38,6 +38,16 @@ def test_commands_change_what_the_next_reply_is_asked_with(talk: Talk) -> None:
     assert "/quit" in (talk.obey("/help") or "")
 
 
+def test_help_says_that_a_chat_is_saved_where_it_is(talk: Talk, tmp_path: Path) -> None:
+    assert "/new           begin another chat\n" in (talk.obey("/help") or "")
+    saver = Saver(tmp_path / "chats.db")
+    try:
+        saved = Talk(Journal(saver), Sampling(), None)
+        assert "begin another chat; this one is saved\n" in (saved.obey("/help") or "")
+    finally:
+        saver.close()
+
+
 def test_a_new_chat_forgets_what_was_said_and_keeps_the_system_prompt(talk: Talk) -> None:
     talk.journal.begin("Hello")
     talk.journal.grow("Hi.")

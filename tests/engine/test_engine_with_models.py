@@ -31,6 +31,7 @@ async def test_a_conversation(client):
     info = await client.open(loading.append)
     assert any(isinstance(event, Loading) for event in loading)
     assert info.draft is not None
+    assert info.switches_thinking is False
     messages = [Message("user", "Hello")]
     first = await ask(client, messages, max_tokens=24)
     reply = first[-1].reply

@@ -557,6 +557,33 @@ async def test_the_one_model_is_used_and_others_are_offered():
         await engine.close()
 
 
+async def test_of_several_models_of_localspec_serve_the_one_that_is_loaded_or_will_be_is_used():
+    def listed(*loaded):
+        own = {
+            "on disk": {"loaded": False},
+            "adapted": {"loaded": True},
+            "embedder": {"loaded": True, "task": "embedding"},
+            **{name: {"loaded": True} for name in loaded},
+        }
+        parent = {"adapted": "demo"}
+        entries = [
+            {"id": name, "owned_by": "localspec", "localspec": facts, "parent": parent.get(name)}
+            for name, facts in own.items()
+        ]
+        return {"/v1/models": http(200, {"object": "list", "data": entries})}
+
+    for loaded, used in ((("demo",), "demo"), ((), "on disk")):
+        async with PlayedServer(listed(*loaded)) as server:
+            engine = client(server)
+            assert (await engine.open()).name == used
+            await engine.close()
+    async with PlayedServer(listed("demo", "other")) as server:
+        engine = client(server)
+        with pytest.raises(UsageError, match="choose one with -m: on disk, adapted"):
+            await engine.open()
+        await engine.close()
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -650,6 +677,14 @@ async def test_what_the_engine_cannot_do_is_said():
         await engine.close()
 
 
+async def test_an_engine_without_a_known_switch_for_thinking_is_told_as_one_without():
+    for owner, switch in (("vllm", None), ("localspec", None), ("", False)):
+        async with PlayedServer({"/v1/models": models("m", owner=owner)}) as server:
+            engine = client(server)
+            assert (await engine.open()).switches_thinking is switch
+            await engine.close()
+
+
 async def test_settings_are_translated_into_the_words_of_the_engine():
     for owner, expected in (
         ("vllm", {"top_k": 40, "min_p": 0.05, "repetition_penalty": 1.0}),
@@ -696,6 +731,46 @@ async def test_localspec_serve_tells_the_origin_of_every_token_here_too():
     assert (stats.drafted, stats.verified, stats.accepted, stats.rounds) == (4, 2, 1, 1)
     asked = server.asked_for(CHAT)[0].json["localspec"]
     assert asked == {"origins": True, "drafter": "off", "draft_memory": False}
+
+
+def named(text, *origins):
+    """A part of a reply whose tokens have these origins, as `localspec serve` sends it."""
+    own = {"origins": list(origins), "sources": [None] * len(origins)}
+    ids = list(range(len(origins)))
+    return event(
+        {"choices": [{"delta": {"content": text}, "token_ids": ids, "localspec": own}]},
+    )
+
+
+async def test_named_origins_tell_the_rounds_wherever_the_stream_is_cut():
+    """Two tokens accepted and one corrected, a whole draft, none, and one that the end cuts."""
+    stream = [
+        *(STREAM, event({"choices": [], "prompt_progress": {"total": 85, "processed": 85}})),
+        *(named("a", "accepted"), named("bc", "accepted", "corrected")),
+        *(named("de", "accepted", "bonus"), named("fg", "plain", "accepted")),
+        *(ended(usage={"prompt_tokens": 85, "completion_tokens": 7}), DONE),
+    ]
+    routes = {CHAT: stream, "/v1/models": models("m", owner="localspec")}
+    events, server = await answered(routes)
+    rounds = [r for r in events if isinstance(r, Round)]
+    figures = [(r.drafted, r.verified, r.accepted, r.emitted) for r in rounds]
+    assert figures == [(3, 3, 2, 3), (1, 1, 1, 2), (0, 0, 0, 1), (1, 1, 1, 1)]
+    assert [r.speculation.state for r in rounds] == ["on"] * 4
+    assert [r.context_used for r in rounds] == [88, 90, 91, 92]
+    assert server.asked_for(CHAT)[0].json["return_progress"] is True
+
+
+async def test_a_round_whose_origins_are_all_plain_is_known_to_have_no_draft():
+    routes = {"/v1/models": models("m", owner="localspec")}
+    stream = [STREAM, named("a", "plain"), named("bc", "accepted", "bonus"), ended(), DONE]
+    events, _ = await answered(routes | {CHAT: stream})
+    states = [r.speculation.state for r in events if isinstance(r, Round)]
+    assert states == ["off", "on"]
+
+
+async def test_the_use_of_the_context_is_not_told_before_the_tokens_of_the_prompt_are():
+    events, _ = await answered({CHAT: HELLO})
+    assert {r.context_used for r in events if isinstance(r, Round)} == {0}
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ class FakeEngine:
             )
             await asyncio.sleep(self.pace)
         stats = Stats(
-            prompt_tokens=10,
+            prompt_tokens=used,
             cached_tokens=0,
             emitted=len(tokens),
             rounds=rounds,

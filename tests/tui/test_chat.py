@@ -1,18 +1,20 @@
 """The interface, driven by keys, over a fake engine."""
 
 import asyncio
+import dataclasses
 import os
 import threading
 import webbrowser
 
 import pytest
-from fake_engine import LONG, FakeEngine, Script, conversation
+from fake_engine import INFO, LONG, FakeEngine, Script, conversation
 from textual import events
 from textual.content import Content
 from textual.geometry import Size
 
 from localspec.chats.values import Chat, started
 from localspec.config import settings as config_settings
+from localspec.core.errors import UsageError
 from localspec.core.events import Loading, Message, Speculation
 from localspec.core.files import paths
 from localspec.core.grammar_spec import GrammarSpec
@@ -92,6 +94,16 @@ async def test_typing_while_it_loads_is_sent_when_it_is_ready(chat):
         engine.loaded.set()
         await c.until(lambda: c.replies and c.replies[-1].end)
         await c.sees("Hi.")
+
+
+async def test_the_details_say_when_they_come_while_the_model_is_loaded(chat):
+    engine = FakeEngine([Script("Hi.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: "loading story-target 40%" in c.stats)
+        await c.pilot.press("f2")
+        await c.sees("come with the first reply")
+        engine.loaded.set()
 
 
 async def test_what_the_first_start_does_before_loading_is_named_without_a_share_of_it(chat):
@@ -216,6 +228,26 @@ async def test_thinking_is_switched_for_the_next_replies_and_their_repetition(ch
         await c.ask("Hello")
         assert c.session.settings.request(()).thinking is False
         assert c.replies[-1].recipe.request(draft=False).thinking is False
+
+
+async def test_thinking_is_not_switched_where_the_model_has_no_switch_for_it(chat):
+    engine = FakeEngine([Script("One.")])
+    engine.info = dataclasses.replace(INFO, switches_thinking=False)
+    async with chat(engine=engine) as c:
+        await c.type("/think off")
+        await c.until(lambda: "demo has no switch for thinking" in c.stats)
+        await c.ask("Hello")
+        assert engine.requests[-1].thinking is None
+        await c.type("/think auto")
+        await c.sees("thinking auto")
+
+
+async def test_where_thinking_cannot_be_switched_after_all_the_error_says_how_to_go_on(chat):
+    refused = UsageError("this model's chat template has no switch for thinking")
+    async with chat(Script(error=refused)) as c:
+        await c.type("/think off")
+        await c.type("Hello")
+        await c.sees("no switch for thinking; /think auto leaves it to the model")
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
     text = "".join(f"line {i} [red]x[/]\n" for i in range(55_000))
     async with chat() as c:
         c.composer.post_message(events.Paste(text))
-        await c.until(lambda: c.composer.text == "[pasted text 1, 55001 lines]")
+        await c.until(lambda: c.composer.text == "[pasted text 1, 55000 lines]")
         await c.pilot.press("enter")
         await c.until(lambda: c.engine.asked)
         assert c.engine.asked[0][0].content == text.strip("\n")
@@ -247,12 +247,18 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
         await c.sees("line 3 [red]x[/]")
         await c.sees("… 54992 more lines (click or F7, Alt+O to unfold)")
         await c.pilot.press("up")
-        assert c.composer.text == "[pasted text 1, 55001 lines]"
+        assert c.composer.text == "[pasted text 1, 55000 lines]"
+
+
+def test_a_newline_at_the_end_of_a_paste_begins_no_line():
+    assert Pastes().fold("x\n" * 4000) == "[pasted text 1, 4000 lines]"
+    assert Pastes().fold("x\n" * 3999 + "x") == "[pasted text 1, 4000 lines]"
+    assert Pastes().fold("x" * 4000 + "\n") == "[pasted text 1, 4001 characters]"
 
 
 def test_a_paste_that_holds_the_mark_of_another_is_sent_as_it_is():
     pastes = Pastes()
-    first = "[pasted text 2, 13 lines]" + "\n" * 12
+    first = "[pasted text 2, 12 lines]" + "\n" * 12
     marks = pastes.fold(first), pastes.fold("x\n" * 12)
     assert pastes.unfold(" ".join(marks)) == first + " " + "x\n" * 12
 

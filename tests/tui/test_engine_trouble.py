@@ -215,6 +215,19 @@ async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
         assert c.replies[-1].recipe is made
 
 
+async def test_a_token_that_the_models_are_not_asked_about_is_not_waited_for(chat):
+    async def refused(request, tokens, rival=None):
+        raise UsageError("this server does not tell the candidates of a token")
+
+    async with chat(Script(LONG)) as c:
+        c.engine.examine = refused
+        await c.ask("Hello")
+        await c.pilot.press("alt+left")
+        await c.until(lambda: "does not tell the candidates" in c.stats)
+        await c.sees("p and q are not known")
+        assert "asking the models" not in c.screen_text
+
+
 async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
     more = Script(" and the rest")
     async with chat(Script(LONG, hold_at=2), more, Script(" and the rest")) as c:

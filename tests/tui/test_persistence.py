@@ -551,7 +551,7 @@ async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, recorder
         saved = store.load(store.last().id)
     async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=saved) as c:
         await c.pilot.press("f6")
-        await c.sees("ctx 12/2048")
+        await c.sees("ctx 14/2048")
 
 
 async def test_every_branch_can_be_reached_and_the_title_says_which_it_is(chat):

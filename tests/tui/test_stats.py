@@ -1,5 +1,7 @@
 """The figures of the bottom line and of the details panel."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -393,6 +395,21 @@ def test_a_server_that_reports_nothing_is_not_said_to_draft_or_not():
     assert line == "30 tok/s · speculation not reported"
     lines = expert_lines(remote(), "of the server T 0.8", 200)
     assert "tok/round" not in SEPARATOR.join(figure.text for figure in lines[0])
+
+
+def test_rounds_that_a_server_does_not_tell_are_not_shown_as_rounds_without_a_draft():
+    meter = Meter()
+    meter.add(dataclasses.replace(a_round(speculation=NOT_REPORTED), drafted=0))
+    assert meter.emitted
+    assert not meter.last_rounds
+
+
+def test_the_used_context_of_a_server_that_tells_of_the_prompt_last_has_the_prompt():
+    meter = a_meter(rounds=1)
+    meter.add(dataclasses.replace(a_round(), context_used=0))
+    assert meter.used == 310  # what was used before
+    meter.finish(some_stats())
+    assert meter.used == 9 + 131
 
 
 def test_acceptance_of_drafted_tokens_is_not_shown_as_that_of_verified_ones():

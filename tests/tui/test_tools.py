@@ -18,6 +18,7 @@ from waiting import until_so
 
 from localspec.chats import calls as saved_calls
 from localspec.chats import transfer
+from localspec.chats.calls import SavedCall
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
@@ -33,8 +34,9 @@ from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
 from tui.session.tool_runs import ToolRun
-from tui.session.tool_shelf import ToolShelf
+from tui.session.tool_shelf import ToolShelf, how_to_leave_out
 from tui.terminal import desktop
+from tui.widgets.calls import CallsView
 
 
 @pytest.fixture
@@ -562,6 +564,34 @@ async def test_tools_are_counted_as_the_template_writes_them(chat, server):
     async with chat(engine=many, tools=ToolShelf(("maths/*",))) as c:
         await c.ask("Add.")
         await c.sees("the tools take 683 of the 2,048 tokens of the context")
+
+
+def test_a_result_of_one_line_is_shown_beside_its_call_and_longer_ones_by_their_lines():
+    def line(result):
+        return CallsView()._line(SavedCall("1", "add", "{}", state="done", result=result))
+
+    assert line("3\n") == line("3") == "▸ ✓ add · → 3"
+    assert line("3\n4\n") == line("3\n4") == "▸ ✓ add · 2 lines"
+
+
+def test_what_leaves_tools_out_is_named_for_the_tools_that_are_offered():
+    read, maths = OfferedTool("", "read_file", "", {}), OfferedTool("maths", "add", "", {})
+    assert how_to_leave_out([read]) == "/folder off leaves them out"
+    assert how_to_leave_out([maths]) == "/mcp off NAME leaves some out"
+    both = "/folder off and /mcp off NAME leave some out"
+    assert how_to_leave_out([maths, read]) == both
+
+
+async def test_a_folder_whose_tools_fill_the_context_is_said_to_be_closed_by_folder_off(
+    chat, tmp_path
+):
+    engine = CountingEngine([Script("Three.")])
+    engine.tools = 700
+    async with chat(engine=engine) as c:
+        await c.type(f"/folder {tmp_path}")
+        await c.sees("the model may list, read and search")
+        await c.ask("Add.")
+        await c.sees("the tools take 700 of the 2,048 tokens of the context; /folder off leaves")
 
 
 @pytest.mark.slow

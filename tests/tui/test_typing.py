@@ -390,6 +390,33 @@ async def test_suggestions_take_the_room_of_a_terminal_that_grows(chat):
         await c.sees("1 to 6 of")
 
 
+def is_whole(c):
+    """Whether composer and figures are in their places below the list, and nothing is scrolled."""
+    screen, height = c.app.screen, c.app.size.height
+    stats = screen.query_one("StatsBar").region
+    rows = screen.query_one("SuggestBar").region.height
+    fits = screen.max_scroll_y == 0 and not screen.show_vertical_scrollbar
+    return fits and rows and c.composer.region.bottom == stats.y and stats.bottom < height
+
+
+@pytest.mark.parametrize("height", [12, 13])
+async def test_suggestions_leave_a_low_terminal_all_that_is_below_them(chat, height):
+    async with chat(size=(40, height)) as c:
+        await c.pilot.press("/")
+        await c.sees(f"1 to {height - 7} of" if height < 13 else "1 to 6 of")
+        await c.until(lambda: is_whole(c))
+
+
+async def test_suggestions_leave_room_in_a_terminal_that_is_made_lower(chat):
+    async with chat(size=(40, 18)) as c:
+        await c.pilot.press("/")
+        await c.sees("1 to 6 of")
+        for height in (12, 10, 9, 18):
+            await c.pilot.resize_terminal(40, height)
+            await c.until(lambda: is_whole(c))
+        await c.sees("1 to 6 of")
+
+
 async def test_a_command_of_the_palette_leaves_what_was_typed_to_up(chat):
     async with chat() as c:
         c.composer.insert("a long draft")

@@ -84,6 +84,8 @@ class ReplyInspector:
             found = await self._session.examine(turn, self._token_bar.index)
         except LocalspecError as error:
             self._feedback.hint(str(error))
+            if self._token_bar.turn is turn:
+                self._token_bar.unknown("p and q are not known")
             return
         if self._token_bar.turn is not turn:
             return  # the cursor has left meanwhile

@@ -51,7 +51,10 @@ class SettingsController:
     def think(self, text: str) -> None:
         """Switch thinking, or say how it is."""
         names = {None: "auto", True: "on", False: "off"}
-        settings = self._session.settings
+        settings, info = self._session.settings, self._session.engine.info
+        if text in {"on", "off"} and info is not None and info.switches_thinking is False:
+            self._feedback.hint(f"{info.name} has no switch for thinking; it is left to the model")
+            return
         if text:
             settings.thinking = {name: switch for switch, name in names.items()}[text]
         when = " from the next reply on" if text else ""

@@ -14,6 +14,7 @@ from localspec.core.errors import LocalspecError
 from tui.controllers.transcript import Transcript
 from tui.render.lines import cells
 from tui.session.commands import told_here
+from tui.session.meter import Meter
 from tui.session.session import Session
 from tui.session.session_engine import Phase
 from tui.session.stats import everyday_line, expert_lines
@@ -115,35 +116,42 @@ class StatusArea:
         return self._expert and self._stats.app.size.height >= TALL
 
     def refresh(self) -> None:
-        """Show the newest figures, unless a hint is shown or they were shown a moment ago."""
+        """Show the newest figures, unless they were shown a moment ago; a hint stays in place of
+        those of the bottom line.
+        """
         session, now = self._session, time.monotonic()
         phase = session.engine.phase
-        if now < self._hint_until or (phase is Phase.REPLYING and now < self._due):
+        if phase is Phase.REPLYING and now < self._due:
             return
         self._due = now + FIGURES_SECONDS
-        if phase is Phase.LOADING:
+        meter, settings, info = session.chat.meter, session.settings, session.engine.info
+        meter.switched_off = not settings.draft
+        judged = f"{self.verifier} strict" if info is not None and info.strict else self.verifier
+        grammar = "" if settings.grammar is None else settings.grammar_name
+        setting = f"{judged} T {settings.sampling.temperature:g}"
+        if grammar:
+            setting = f"{grammar} · {setting}"
+        if now < self._hint_until:
+            pass
+        elif phase is Phase.LOADING:
             self._stats.show_loading(session.engine.loading)
         elif phase is Phase.DEAD:
             self._stats.show_stopped()
         else:
-            meter = session.chat.meter
-            meter.switched_off = not session.settings.draft
             meter.memory = self._memory.look(session.engine.client.pid)
-            strict = session.engine.info is not None and bool(session.engine.info.strict)
-            judged = f"{self.verifier} strict" if strict else self.verifier
-            setting = f"{judged} T {session.settings.sampling.temperature:g}"
-            grammar = "" if session.settings.grammar is None else session.settings.grammar_name
-            if grammar:
-                setting = f"{grammar} · {setting}"
-            room = self._stats.room
-            if self._expert:
-                self._stats.show_figures(expert_lines(meter, setting, room, two=self._two))
-            else:
-                running = session.chat in session.replies.chats
-                line = everyday_line(meter, room, grammar, strict=strict, running=running)
-                self._stats.show_figures([line])
-            self._strip.show_rounds(meter)
-            self._details.show_details(meter, setting)
+            self._show_figures(meter, setting, grammar)
+        self._strip.show_rounds(meter)
+        self._details.show_details(meter, setting)
+
+    def _show_figures(self, meter: Meter, setting: str, grammar: str) -> None:
+        session, room = self._session, self._stats.room
+        if self._expert:
+            self._stats.show_figures(expert_lines(meter, setting, room, two=self._two))
+            return
+        strict = session.engine.info is not None and bool(session.engine.info.strict)
+        running = session.chat in session.replies.chats
+        line = everyday_line(meter, room, grammar, strict=strict, running=running)
+        self._stats.show_figures([line])
 
 
 T = TypeVar("T")

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tui.render.text import line_count
+
 _LINES = 12
 _CHARACTERS = 1500
 
@@ -115,7 +117,7 @@ class Pastes:
         """A mark for a large text; a small text unchanged."""
         if not self.is_large(text):
             return text
-        lines = text.count("\n") + 1
+        lines = line_count(text)
         self._count += 1
         size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
         mark = f"[pasted text {self._count}, {size}]"

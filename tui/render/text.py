@@ -26,6 +26,11 @@ def plain(text: str) -> str:
     return safe_text(text).replace("\t", "    ")
 
 
+def line_count(text: str) -> int:
+    """The lines of a text; a newline at its end begins none."""
+    return text.count("\n") + (not text.endswith("\n"))
+
+
 class SafeLines(LineFilter):
     """Removes control characters.
 

@@ -160,8 +160,8 @@ class ChatScreen(DrawnAheadScreen):
             # Only these have styles that depend on the size; updating every message is slow.
             sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
             self.app.stylesheet.update_nodes((*sized, widgets.stats))
-            if widgets.suggest_bar.display:
-                self.call_after_refresh(self._show_suggestions)
+        if widgets.suggest_bar.display:
+            self.call_after_refresh(self._show_suggestions)
         self.status.arrange()
         self._refresh_soon()
 
@@ -328,12 +328,14 @@ class ChatScreen(DrawnAheadScreen):
         self._show_suggestions()
 
     def _show_suggestions(self) -> None:
-        """List what completes the word, so that in a low terminal too the composer is seen."""
+        """List what completes the word, so that in a low terminal too all else is seen: the layout
+        gives the conversation a row at least.
+        """
         event, bar = self._suggested_last, self._widgets.suggest_bar
         if event is None:
             return
         others = (part for part in self.children if part.display and part not in (bar, self._body))
-        room = self.size.height - sum(part.outer_size.height for part in others)
+        room = self.size.height - 1 - sum(part.outer_size.height for part in others)
         bar.show(event.found, event.chosen, room)
 
     @on(SuggestBar.Picked)

@@ -89,9 +89,10 @@ class Meter:
         self.accepted += done.accepted
         self.drafted = done.drafted
         self.seconds += done.seconds
-        self.used = done.context_used
+        self.used = done.context_used or self.used
         self.speculation, self.speedup = done.speculation, done.speedup
-        self.last_rounds.append(done)
+        if self.rounds_known:
+            self.last_rounds.append(done)
         self.draft_seconds += done.draft_seconds
         self.verify_seconds += done.verify_seconds
         if done.drafted:
@@ -125,6 +126,8 @@ class Meter:
     def finish(self, stats: Stats) -> None:
         """Take the statistics of the finished reply."""
         self.stats = stats
+        if stats.prompt_tokens:  # a server may have told them with the last event only
+            self.used = stats.prompt_tokens + stats.emitted
         if stats.emitted:  # else why no round was needed says nothing about the model
             self.speculation = stats.speculation
         self.speedup = stats.speedup

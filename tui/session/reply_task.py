@@ -32,7 +32,7 @@ from tui.session.running_reply import RunningReply
 from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 from tui.session.titles import Titles
-from tui.session.tool_shelf import ToolShelf
+from tui.session.tool_shelf import ToolShelf, how_to_leave_out
 
 if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
@@ -185,7 +185,7 @@ class ReplyTask:
         if tokens > info.context // 3:
             self._told_size = True
             line = f"the tools take {tokens:,} of the {info.context:,} tokens of the context"
-            self._tell(chat, NoticeAdded(f"{line}; /mcp off NAME leaves some out"))
+            self._tell(chat, NoticeAdded(f"{line}; {how_to_leave_out(tools.tools)}"))
 
     def _offered(self, messages: tuple[Message, ...]) -> RequestTools | None:
         """The tools that the next reply may call: none where it follows another grammar, continues

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from localspec.core.errors import ContextError, LocalspecError
+from localspec.core.errors import ContextError, LocalspecError, UsageError
 from localspec.core.events import (
     LEFT_OUT,
     Finished,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
     from localspec.tools.written_calls import WrittenCalls
 
+_NO_SWITCH = "no switch for thinking"
+"""What the chat template says that refuses a request, here and on a server of ours."""
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
 
@@ -119,7 +121,7 @@ class RunningReply:
                 turn.saved_how = self._saved_how
             if self.engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 taken_out = isinstance(error, ContextError) and self._take_out()
-                self.tell(self.chat, ReplyFailed(error))
+                self.tell(self.chat, ReplyFailed(_with_way_out(error)))
                 if taken_out:
                     self.tell(self.chat, NoticeAdded(_TAKEN_OUT))
         finally:
@@ -163,3 +165,13 @@ class RunningReply:
             self._calls.take(event)
             reply.calls[:], reply.calls_at = self._calls.calls, self._calls.at
             reply.held = self._calls.held
+
+
+def _with_way_out(error: LocalspecError) -> LocalspecError:
+    """The error, with the command that helps where the model cannot switch thinking: without it
+    every later question would fail too.
+    """
+    text = str(error)
+    if not isinstance(error, UsageError) or _NO_SWITCH not in text or "/think" in text:
+        return error
+    return UsageError(f"{text}; /think auto leaves it to the model")

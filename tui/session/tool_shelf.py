@@ -213,3 +213,13 @@ class ToolShelf:
         """End all servers."""
         if self.toolbox is not None:
             await self.toolbox.close()
+
+
+def how_to_leave_out(tools: Iterable[OfferedTool]) -> str:
+    """What the user types so that the model is not told of some of these tools."""
+    theirs = {bool(tool.server) for tool in tools}
+    if theirs == {False}:
+        return "/folder off leaves them out"
+    if theirs == {True}:
+        return "/mcp off NAME leaves some out"
+    return "/folder off and /mcp off NAME leave some out"

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from localspec.chats.calls import SavedCall
 from tui.render.lines import cells
-from tui.render.text import plain
+from tui.render.text import line_count, plain
 from tui.terminal.textual_private import Placed
 
 _SIGNS = {
@@ -103,12 +103,12 @@ class CallsView(FoldedText):
         if call.state in _STATES:
             facts.append(_STATES[call.state])
         if call.result is not None:
-            lines = call.result.count("\n") + 1
+            lines = line_count(call.result)
             if call.seconds >= _SLOW:
                 facts.append(f"{call.seconds:.1f} s")
             short = lines == 1 and len(call.result) <= _ARGUMENTS
             size = f"{lines} lines" if lines > 1 else f"{len(call.result)} characters"
-            facts.append(f"→ {call.result}" if short else size)
+            facts.append(f"→ {call.result.rstrip()}" if short else size)
         return plain(f"{self.sign} {' · '.join(facts)}")
 
     @staticmethod
