@@ -43,6 +43,9 @@ class Call(Generic[_T]):
             self.result.set_result(self._work())
         except Exception as error:  # noqa: BLE001 - raised where the result is waited for
             self.result.set_exception(error)
+            # The error leads to this frame: with the result here, what the work used would stay
+            # until Python looks for garbage, and that may be many megabytes.
+            del self
 
 
 class ThreadsInTurn:
@@ -74,6 +77,12 @@ class ThreadsInTurn:
             self._places.add(task, first=first)
             self._changed.notify_all()
 
+    def do(self, caller: str, work: Callable[[], _T], *, first: bool = False) -> Future[_T]:
+        """The result of ``work``, which is done as a task. Raises what `add` does."""
+        call = Call(caller, work)
+        self.add(call, first=first)
+        return call.result
+
     def close(self) -> None:
         """End the threads, once all tasks are done."""
         with self._changed:
@@ -85,8 +94,10 @@ class ThreadsInTurn:
     def _run(self) -> None:
         while (task := self._next()) is not None:
             task.run()
+            caller = task.caller
+            del task  # while this thread waits nothing of it stays
             with self._changed:
-                self._places.leave(task.caller)
+                self._places.leave(caller)
                 self._changed.notify_all()  # where a caller's last place was, two may have one
 
     def _next(self) -> Task | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from localspec.core.errors import Interrupted, UsageError
-from localspec.core.threads_in_turn import Call, ThreadsInTurn
+from localspec.core.threads_in_turn import ThreadsInTurn
 from localspec.generation.preparation import Preparation
 from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job
@@ -98,13 +98,11 @@ class PromptThread:
                 raise UsageError("this runtime is closed")
             return work()
 
-        call = Call(caller, unless_closed)
-        (self._slow if long else self._quick).add(call)
-        return call.result.result()
+        return (self._slow if long else self._quick).do(caller, unless_closed).result()
 
     def warm_grammars(self) -> None:
         """Have the first grammar prepared for, soon."""
-        self._quick.add(Call("", self._preparation.warm_grammars))
+        self._quick.do("", self._preparation.warm_grammars)
 
     def close(self) -> None:
         """Wait until the prompts begun are made or given up; the taker must be closed."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from localspec.core.files import checked, closed, paths
 from localspec.core.interrupt import Cancelled, never
+from localspec.core.processes import starts
 from localspec.prefix_cache.file_format import (
     DIGEST,
     DamagedError,
@@ -136,7 +137,7 @@ class KvStore:
             return False
         digest = hashlib.blake2b(start, digest_size=DIGEST)
         handle, name = tempfile.mkstemp(  # for the owner only
-            dir=folder, prefix=f"{os.getpid()}-", suffix=".part"
+            dir=folder, prefix=f"{os.getpid()}-{starts.began(os.getpid()):.2f}-", suffix=".part"
         )
         part = Path(name)
         try:
@@ -208,14 +209,15 @@ def _used(path: Path) -> float:
 
 def _is_left(part: Path) -> bool:
     """Whether the writer of a partial file was killed. Its time alone does not tell, since clocks
-    are set, nor does the number of its process alone: containers may share the folder.
+    are set, nor does its process alone: containers may share the folder.
     """
-    import psutil  # here: there is hardly ever such a file
-
     if _age(part) < _STALE_SECONDS:
         return False
-    writer = part.name.partition("-")[0]
-    return not writer.isdecimal() or not psutil.pid_exists(int(writer))
+    pid, _, rest = part.name.partition("-")
+    try:
+        return not starts.runs(int(pid), float(rest.partition("-")[0]))
+    except ValueError:
+        return True
 
 
 def _age(path: Path) -> float:

@@ -176,7 +176,9 @@ class Boundary:
             return
         if not started:
             body = shape_at(scope["path"]).body(error)
-            await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
+            answer = JSONAnswer(body, error.status, error.headers)
+            del error  # it knows this frame, and what the request held would stay with both
+            await answer(scope, receive, send)
 
 
 def _of_route(scope: Scope, error: HTTPException, routes: Sequence[BaseRoute]) -> ApiError:

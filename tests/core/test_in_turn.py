@@ -5,8 +5,11 @@ places.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
 import threading
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 
@@ -149,4 +152,32 @@ def test_a_call_tells_of_an_error_and_the_thread_goes_on() -> None:
     with pytest.raises(ZeroDivisionError):
         failing.result.result()
     assert fine.result.result() == 1
+    threads.close()
+
+
+def test_nothing_of_a_call_stays_once_it_has_ended() -> None:
+    """Large bodies are read in such threads, and what reads them often refuses them."""
+
+    class Body:
+        """Many megabytes."""
+
+    threads, seen = ThreadsInTurn("test", 1), list[weakref.ref[Body]]()
+
+    async def refused() -> None:
+        body = Body()
+        seen.append(weakref.ref(body))
+
+        def read() -> None:
+            raise ValueError(str(body))
+
+        with contextlib.suppress(ValueError):
+            await asyncio.wrap_future(threads.do("a", read))
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(refused())
+        until(lambda: seen[0]() is None)  # the thread lets go of it in a moment
+    finally:
+        gc.enable()
     threads.close()

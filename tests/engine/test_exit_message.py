@@ -117,7 +117,8 @@ def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
         ),
         ("output_reserve: failed to allocate output buffer of size 9", crash.OUT_OF_HOST_MEMORY),
         ("terminate called after throwing 'std::bad_alloc'", crash.OUT_OF_HOST_MEMORY),
-        ("graph_reserve: failed to allocate compute buffers", ""),
+        ("graph_reserve: failed to allocate compute buffers", crash.OUT_OF_HOST_MEMORY),
+        ("x: unable to allocate RPC0[10.0.0.1:50052] buffer", crash.OUT_OF_MEMORY),
     ],
 )
 def test_memory_of_the_machine_is_told_from_that_of_a_gpu(line: str, meaning: str) -> None:

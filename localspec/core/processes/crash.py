@@ -31,7 +31,7 @@ _DEVICE_FAILURES = {
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
         r"|Insufficient Memory|CallbackErrorOutOfMemory"
         r"|(?:failed|unable) to allocate (?!\w+_Host\b)"
-        r"(?:CUDA|ROCm|MUSA|Vulkan|SYCL|CANN|MTL|Metal|OpenCL|WebGPU)\w* buffer",
+        r"(?:CUDA|ROCm|MUSA|Vulkan|SYCL|CANN|MTL|Metal|OpenCL|WebGPU|RPC)\S* buffer",
         re.IGNORECASE,
     ),
     OUT_OF_HOST_MEMORY: re.compile(
@@ -68,6 +68,8 @@ def device_failure(*native: str) -> str:
             last[meaning] = found.start()
     if WORKER_SILENT in last:  # after which llama.cpp says that the worker has gone
         last.pop(WORKER_GONE, None)
+    if not last and "failed to allocate compute" in text:  # said after either, mostly
+        return OUT_OF_HOST_MEMORY
     return max(last, key=last.__getitem__, default="")
 
 

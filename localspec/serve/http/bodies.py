@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from localspec.core.threads_in_turn import Call, ThreadsInTurn
+from localspec.core.threads_in_turn import ThreadsInTurn
 from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
@@ -154,6 +154,4 @@ async def elsewhere(
     """
     if size <= LARGE:
         return work()
-    call = Call(caller.owner, work)
-    _THREAD.add(call, first=first)
-    return await asyncio.wrap_future(call.result)
+    return await asyncio.wrap_future(_THREAD.do(caller.owner, work, first=first))
