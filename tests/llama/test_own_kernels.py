@@ -12,8 +12,8 @@ import pytest
 from conftest import Files
 from waiting import PATIENCE
 
-from localspec.core.errors import Interrupted
-from localspec.llama import own_kernels
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.llama import library, own_kernels
 from localspec.llama.model import Model
 
 ROOT = Path(__file__).parents[2]
@@ -103,3 +103,24 @@ def test_a_load_is_cancelled_while_another_goes_on(files: Files) -> None:
     started = threading.Event()
     with closing(Model(files.target, gpu_layers=0, on_progress=meanwhile)):
         pass
+
+
+def test_what_was_wrong_with_a_load_is_told_of_no_other(files: Files, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(files.target.read_bytes()[:-1000])
+    failed: list[LocalspecError] = []
+
+    def load() -> None:
+        with pytest.raises(LocalspecError) as raised:
+            Model(broken, gpu_layers=0)
+        failed.append(raised.value)
+
+    def meanwhile(_share: float) -> None:
+        if not failed:
+            thread = threading.Thread(target=load)
+            thread.start()
+            thread.join()
+
+    with closing(Model(files.target, gpu_layers=0, on_progress=meanwhile)):
+        assert failed
+        assert library.errors() == []
