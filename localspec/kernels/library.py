@@ -74,7 +74,7 @@ class KernelLibrary:
         return str(name.decode("ascii", "replace"))
 
     def offer(self, *, on: bool) -> None:
-        """Whether weights of models that are loaded from now on are packed."""
+        """Whether weights of models that this thread loads from now on are packed."""
         self._named("offer", None, ctypes.c_int)(int(on))
 
     def supports(self, ggml_type: int) -> bool:

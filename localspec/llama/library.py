@@ -43,9 +43,18 @@ libggml: Any = c_api._lib  # noqa: SLF001 - libllama has no other name
 handle of ggml is of the file among the packages: in a wheel, which has no links, a second copy with
 devices of its own; where `LLAMA_CPP_LIB_PATH` names another build, it has none of its devices."""
 logger = logging.getLogger("localspec.llama")
-_errors: collections.deque[str] = collections.deque(maxlen=20)
 _listeners: dict[int, list[str]] = {}
 """Lines for each listening thread, by its id: llama.cpp logs in the thread that called it."""
+
+
+class _Errors(threading.local):
+    """The latest error lines of each thread, which are about its own model."""
+
+    def __init__(self) -> None:
+        self.lines: collections.deque[str] = collections.deque(maxlen=20)
+
+
+_errors = _Errors()
 
 
 def _on_log(level: int, text: bytes | None, _data: object) -> None:
@@ -57,7 +66,7 @@ def _on_log(level: int, text: bytes | None, _data: object) -> None:
     if not line:
         return
     if level == 4:
-        _errors.append(line)
+        _errors.lines.append(line)
     if heard is not None:
         heard.append(line)
     logger.log(priority, "%s", line)
@@ -138,13 +147,13 @@ def errors_to(stream: TextIO) -> None:
 
 
 def errors() -> list[str]:
-    """llama.cpp's latest error lines, since `forget_errors`."""
-    return list(_errors)
+    """llama.cpp's latest error lines in this thread, since `forget_errors`."""
+    return list(_errors.lines)
 
 
 def forget_errors() -> None:
     """Begin anew: what follows is all that `errors` gives."""
-    _errors.clear()
+    _errors.lines.clear()
 
 
 def brief(function: Any) -> Any:

@@ -20,6 +20,7 @@ from localspec.core.errors import (
 from localspec.core.interrupt import Cancelled
 from localspec.core.processes.activity import doing
 from localspec.llama import library
+from localspec.llama import own_kernels as own
 from localspec.llama.devices import full_cards
 from localspec.llama.library import c_api, ggml_function, load_backends
 from localspec.llama.remote import RemoteDevices, local_handles
@@ -82,25 +83,27 @@ def is_extra(buffer: str) -> bool:
     return _EXTRA.fullmatch(buffer) is not None
 
 
-def load(path: Path, params: Any) -> Any:
-    """The llama_model pointer, or null; llama.cpp's log says why.
+def load(path: Path, params: Any, *, own_kernels: bool = True) -> Any:
+    """The llama_model pointer, or null; llama.cpp's log says why. Without ``own_kernels``, no
+    weights are packed for ours.
 
     Some architectures cannot be loaded where the header promises layers for multi-token prediction
     that a converter left out. They are loaded as if nothing had been promised.
     """
     load_backends()
     doing(f"loading {path}")
-    found = c_api.llama_model_load_from_file(os.fsencode(path), params)
-    if found:
-        return found
-    try:
-        spared = corrected_metadata(ModelFile(path).header)
-    except LocalspecError:  # llama.cpp has logged what is wrong with it
-        return None
-    if not spared:
-        return None
-    params.kv_overrides = _overrides(spared)
-    return c_api.llama_model_load_from_file(os.fsencode(path), params)
+    with own.loading(own=own_kernels):
+        found = c_api.llama_model_load_from_file(os.fsencode(path), params)
+        if found:
+            return found
+        try:
+            spared = corrected_metadata(ModelFile(path).header)
+        except LocalspecError:  # llama.cpp has logged what is wrong with it
+            return None
+        if not spared:
+            return None
+        params.kv_overrides = _overrides(spared)
+        return c_api.llama_model_load_from_file(os.fsencode(path), params)
 
 
 def devices_for(remote: RemoteDevices | None, *, offloads: bool, alone: bool = True) -> Any:

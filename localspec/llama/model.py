@@ -16,7 +16,6 @@ from localspec.core.errors import (
 from localspec.core.interrupt import Cancelled
 from localspec.kernels.library import BUFFER
 from localspec.llama import library
-from localspec.llama import own_kernels as own
 from localspec.llama.adapters import Adapters
 from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.devices import backend
@@ -116,8 +115,8 @@ class Model(Vocabulary):
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.forget_errors()
-        with library.listening(alone=False) as lines, self.waiting(), own.loading(own=own_kernels):
-            self._ptr: Any = load(path, params)
+        with library.listening(alone=False) as lines, self.waiting():
+            self._ptr: Any = load(path, params, own_kernels=own_kernels)
         self.buffers = weight_buffers(lines)
         """Names of llama.cpp's buffers that hold the weights."""
         self._asked_layers = int(params.n_gpu_layers)

@@ -52,18 +52,20 @@ def register(path: Path, libraries: Path, unit: str) -> str:
 
 @contextlib.contextmanager
 def loading(*, own: bool) -> Iterator[None]:
-    """Load a model meanwhile, with our kernels or without."""
-    with _process.lock:
+    """Load a model meanwhile in this thread, with our kernels or without. Other threads may load
+    and compute as they like.
+    """
+    with _process.lock:  # `register` sees the load, or the load what is registered
         _process.loaded = True
         kernels = _process.kernels
-        if kernels is None:
-            yield
-            return
-        kernels.offer(on=own)
-        try:
-            yield
-        finally:
-            kernels.offer(on=True)
+    if kernels is None:
+        yield
+        return
+    kernels.offer(on=own)
+    try:
+        yield
+    finally:
+        kernels.offer(on=True)
 
 
 def unit() -> str:

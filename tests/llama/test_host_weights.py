@@ -39,9 +39,9 @@ def test_weights_on_the_host_are_repacked_unless_a_gpu_is_to_copy_them(
     asked = []
     load = model_module.load
 
-    def seen(path: Path, params: Any) -> Any:
+    def seen(path: Path, params: Any, **kernels: bool) -> Any:
         asked.append(params.no_host)
-        return load(path, params)
+        return load(path, params, **kernels)
 
     monkeypatch.setattr(model_module, "load", seen)
     path = gguf_tools.write_llama(tmp_path / "m.gguf", layers=2, seed=1, context=64)

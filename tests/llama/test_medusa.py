@@ -19,6 +19,7 @@ from localspec.llama.heads.medusa import GgmlMedusa, NumpyMedusa, opened, weight
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.models.compat.medusa import MOST_BLOCKS, MOST_HEADS
 from localspec.models.gguf.model_file import ModelFile
 
 TYPES = (
@@ -55,6 +56,18 @@ def test_ggml_and_numpy_agree(
         near = 3e-2 if kind is gguf.GGMLQuantizationType.Q8_0 else 5e-3
         np.testing.assert_allclose(found, right, atol=near * np.abs(right).max())
     by_ggml.close()
+    by_ggml.close()
+
+
+def test_the_most_heads_and_blocks_that_a_file_may_have_are_computed(
+    tmp_path: Path, target_file: Path
+) -> None:
+    file = write_medusa(tmp_path / "heads.gguf", heads=MOST_HEADS, blocks=MOST_BLOCKS)
+    made_of = weights_of(ModelFile(file), ModelFile(target_file))
+    by_ggml, by_numpy = GgmlMedusa(made_of, on_gpu=False, threads=1), NumpyMedusa(made_of)
+    states = np.random.default_rng(1).normal(0, 1, (1, WIDTH)).astype(np.float32)
+    found, right = by_ggml.guess(states, MOST_HEADS), by_numpy.guess(states, MOST_HEADS)
+    np.testing.assert_allclose(found, right, atol=5e-3 * np.abs(right).max())
     by_ggml.close()
 
 

@@ -35,7 +35,8 @@ namespace {
 const Unit * const UNITS[] = {LS_UNITS nullptr};
 
 const Unit * unit;  // in use
-std::atomic<bool> offered{true};
+// Of the thread, which loads a model: others meanwhile ask for the graphs of theirs.
+thread_local bool offered = true;
 constexpr size_t LINE = 64;
 constexpr size_t HUGE_PAGE = 2u << 20;
 

@@ -222,9 +222,12 @@ class GgmlMedusa:
 
     # -- building ------------------------------------------------------------------------------
 
-    def _room(self, tensors: int, graphs: int = 0) -> Any:
+    def _room(self, tensors: int, nodes: int = 0) -> Any:
+        """A context for so many tensors, and for a graph of ``nodes`` of them."""
         ggml = self._ggml
-        size = tensors * ggml.tensor_overhead() + graphs * ggml.graph_overhead()
+        size = tensors * ggml.tensor_overhead()
+        if nodes:
+            size += ggml.graph_overhead_custom(nodes, False)
         return ggml.init(bindings.InitParams(size, None, True))
 
     def _declared(self, w: Weight) -> Any:
@@ -271,8 +274,9 @@ class GgmlMedusa:
     def _graph(self, n: int, heads: int) -> _Graph:
         """All heads in one computation; those that share H go through it side by side."""
         ggml, made_of = self._ggml, self._parts
-        steps = sum(4 * len(blocks) + 2 for blocks in made_of.blocks[:heads])
-        context = self._room(1 + steps, 1)
+        # A graph also has a place for each tensor that it reads: those are fewer.
+        nodes = 1 + sum(4 * len(blocks) + 2 for blocks in made_of.blocks[:heads])
+        context = self._room(nodes, nodes)
         states = ggml.new_tensor_2d(context, bindings.F32, made_of.width, n)
         ggml.set_input(states)
         results = []
@@ -282,7 +286,7 @@ class GgmlMedusa:
             result = ggml.mul_mat(context, self._tensors[output], joined)
             ggml.set_output(result)
             results.append(result)
-        graph = ggml.new_graph(context)
+        graph = ggml.new_graph_custom(context, nodes, False)
         for result in results:
             ggml.build_forward_expand(graph, result)
         allocator = ggml.gallocr_new(ggml.backend_get_default_buffer_type(self._backend))
