@@ -21,6 +21,7 @@ from localspec.chats import transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
+from localspec.core.errors import UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.reply_request import Tokenized
@@ -371,6 +372,27 @@ async def test_a_call_of_no_tool_is_an_error_that_the_model_reads(chat, server):
         await c.type("Erase.")
         await c.sees("Sorry.")
         assert "there is no tool maths__erase" in c.engine.asked[1][-1].content
+
+
+async def test_tools_that_cannot_be_asked_for_fail_the_reply_and_keep_its_question(
+    chat, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+
+    def request():
+        raise UsageError("these tools are too many")
+
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"))
+    async with chat(Script("Hello."), recorder=recorder) as c:
+        with monkeypatch.context() as patch:
+            patch.setattr(c.session.tools, "request", request)
+            await c.ask("Hi.")
+            await c.sees("these tools are too many")
+        assert [turn.end for turn in c.replies] == ["failed"]
+        await c.pilot.press("f9")
+        await c.sees("Hello.")
+    with ChatStore(tmp_path / "chats.db") as store:
+        assert store.load(store.last().id).messages[0].text == "Hi."
 
 
 @pytest.mark.slow

@@ -56,6 +56,8 @@ class RunningReply:
     engine: SessionEngine
     tools: RequestTools | None
     """Those that it may call."""
+    refused: LocalspecError | None
+    """Why it cannot be asked for: its question is recorded, and the reply fails."""
     tell: Callable[[OpenChat, Notification], None]
     """Passes notifications on to the chat."""
     stopped: bool = False
@@ -91,6 +93,8 @@ class RunningReply:
         turn, start = self.turn, len(self.turn.tokens)
         self.tell(self.chat, ReplyStarted(self.question, turn))
         try:
+            if self.refused is not None:
+                raise self.refused
             request = self.settings.request(messages, self.pending.variant, self.tools)
             how = How(
                 request.sampling,
