@@ -206,6 +206,35 @@ async def test_keys_that_are_typed_ahead_allow_nothing(chat, server):
         assert calls(c)[0].state == "waiting"
 
 
+@pytest.mark.parametrize(("line", "state"), [("/allow", "done"), ("/deny", "refused")])
+async def test_a_typed_answer_is_for_the_tool_that_asks_now_whatever_command_is_carried_out(
+    chat, server, monkeypatch, line, state
+):
+    goes_on = asyncio.Event()
+
+    async def slow(*_, **__):
+        await goes_on.wait()
+        raise UsageError("there is no such server")
+
+    two = calling("maths__add", a=1, b=2) + "\n" + calling("maths__add", a=666, b=666)
+    async with chat(Script(two)) as c:
+        await c.type("Go.")
+        await asked(c)
+        first = c.session.chat.question
+        monkeypatch.setattr(c.session.tools, "server", slow)
+        await c.type("/mcp on maths")
+        await c.type(line)
+        await c.until(lambda: c.session.chat.question not in (None, first))
+        second = c.session.chat.question
+        await asked(c)
+        goes_on.set()
+        await c.sees("there is no such server")
+        await c.pilot.pause()
+        assert c.session.chat.question is second
+        await c.type("/deny")
+        await c.until(lambda: [call.state for call in calls(c)] == [state, "refused"])
+
+
 @pytest.mark.slow
 async def test_allowed_in_this_chat_means_not_asked_again_here_and_asked_in_another(chat, server):
     call = calling("maths__add", a=1, b=2)
