@@ -109,7 +109,8 @@ async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhi
 async def test_a_question_that_is_answered_too_soon_can_be_answered_a_moment_later(clock):
     opened, shelf = OpenChat(Conversation(), ChatRecorder()), ToolShelf()
     answer = asyncio.get_running_loop().create_future()
-    opened.question = open_chat.Question(OfferedTool("s", "read", "", {}), "{}", answer)
+    turn = opened.conversation.answer()
+    opened.question = open_chat.Question(turn, OfferedTool("s", "read", "", {}), "{}", answer)
     opened.question.drawn()
     for part in (0.5, 0.4):
         clock.seconds += part * open_chat.READING
@@ -233,6 +234,47 @@ async def test_a_typed_answer_is_for_the_tool_that_asks_now_whatever_command_is_
         assert c.session.chat.question is second
         await c.type("/deny")
         await c.until(lambda: [call.state for call in calls(c)] == [state, "refused"])
+
+
+async def test_variants_ask_one_after_the_other_and_each_says_on_which_branch_it_is(chat, server):
+    scripts = [Script("One."), *(Script(calling("maths__add", a=n, b=2)) for n in (1, 2))]
+    async with chat(*scripts, Script("X."), Script("Y.")) as c:
+        opened = c.session.chat
+        await c.ask("Which?")
+        await c.type("/variants 2")
+        await c.until(lambda: len(c.session.tools.runs) == 2)
+        first = opened.question
+        assert first.turn in opened.conversation.turns
+        await asked(c)
+        await c.pilot.press("alt+y")
+        await c.until(lambda: opened.question not in (None, first))
+        second = opened.question
+        assert second.turn is not first.turn
+        await c.sees("Branch 3: May maths/add run?")
+        await c.pilot.press("alt+down")
+        await c.until(lambda: second.turn in opened.conversation.turns)
+        await c.until(lambda: "Branch 3" not in c.screen_text)
+        await c.pilot.pause(open_chat.READING)
+        await c.pilot.press("alt+n")
+        await c.ready()
+        made = [turn.calls[0] for turn in opened.conversation.all_turns if turn.calls]
+        assert [call.state for call in made] == ["done", "refused"]
+        assert {turn.text for turn in opened.conversation.all_turns} >= {"X.", "Y."}
+
+
+async def test_esc_stops_variants_that_ask_and_that_wait_to_ask(chat, server):
+    scripts = [Script("One."), *(Script(calling("maths__add", a=n, b=2)) for n in (1, 2))]
+    async with chat(*scripts, Script("X.")) as c:
+        await c.ask("Which?")
+        await c.type("/variants 2")
+        await c.until(lambda: len(c.session.tools.runs) == 2)
+        await asked(c)
+        await c.pilot.press("escape")
+        await c.ready()
+        turns = c.session.chat.conversation.all_turns
+        assert [call.state for turn in turns for call in turn.calls] == ["stopped"] * 2
+        assert c.session.chat.question is None
+        assert not c.session.chat.asking.locked()
 
 
 @pytest.mark.slow

@@ -133,8 +133,8 @@ class PermissionBar(Static):
         self.display = False
         self._shown: object = None
 
-    def show(self, asked: tuple[str, str] | None, keys: str, size: Size) -> None:
-        """Ask for a tool: its place and its arguments; ``keys`` says how to answer, ``size`` is the
+    def show(self, asked: tuple[str, str, str] | None, keys: str, size: Size) -> None:
+        """Ask for a tool: words before the question, its place, its arguments; ``keys`` says how to answer, ``size`` is the
         terminal's.
         """
         if (asked, size) == self._shown:
@@ -143,18 +143,19 @@ class PermissionBar(Static):
         self.display = asked is not None
         if asked is None:
             return
-        place, arguments = plain(asked[0]), " ".join(plain(asked[1]).split())
+        where, place = f"{asked[0]}May ", plain(asked[1])
+        arguments = " ".join(plain(asked[2]).split())
         width, rows = max(1, size.width - _PADDING), max(_ASKING, size.height // 3)
-        most = 2 * width - len("May  run?")
+        most = 2 * width - len(f"{where} run?")
         place = place if len(place) <= most else f"{place[: most - 1]}…"
-        question = f"May {place} run?"
+        question = f"{where}{place} run?"
         apart = "  " if cells(f"{question}  {keys}") <= width else "\n"
 
         def asking(shown: int) -> Content:
             rest = len(arguments) - shown
             more = f"… ({rest:,} more: F7, Alt+O)" if rest else ""
             return Content.assemble(
-                "May ",
+                where,
                 (place, "bold"),
                 f" run?{apart}",
                 (keys, "$primary"),
