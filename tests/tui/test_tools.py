@@ -494,6 +494,24 @@ async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, 
     assert "<tool_call>" not in text
 
 
+async def test_calls_are_saved_as_they_run(chat, server, tmp_path):
+    both = calling("maths__add", a=1, b=2) + "\n" + calling("maths__sleep")
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"))
+
+    def saved():
+        with ChatStore(tmp_path / "chats.db") as store:
+            reply = store.load(store.last().id).messages[-1]
+        return saved_calls.saved(reply.details)[0]
+
+    async with chat(Script(both), tools=ToolShelf(("maths/*",)), recorder=recorder) as c:
+        await c.type("Add.")
+        await c.until(lambda: [call.state for call in calls(c)] == ["done", "running"])
+        await c.until(lambda: [call.state for call in saved()] == ["done", "running"])
+        assert [call.said for call in saved()] == ["the sum is 3", "This call did not end."]
+        await c.pilot.press("escape")
+        await c.ready()
+
+
 @pytest.mark.slow
 async def test_a_resumed_chat_tells_the_model_of_its_calls(chat, server, tmp_path):
     tools = ToolShelf(("maths/*",))

@@ -120,6 +120,7 @@ class ToolRun:
 
     def _set(self, at: int, call: SavedCall) -> None:
         self.turn.calls[at] = call
+        self.chat.recorder.save_calls(self.turn)
         self._tell(self.chat, CallsChanged(self.turn))
 
     def _end_rest(self, state: CallState) -> None:

@@ -134,8 +134,8 @@ class PermissionBar(Static):
         self._shown: object = None
 
     def show(self, asked: tuple[str, str, str] | None, keys: str, size: Size) -> None:
-        """Ask for a tool: words before the question, its place, its arguments; ``keys`` says how to answer, ``size`` is the
-        terminal's.
+        """Ask for a tool: words before the question, its place and its arguments; ``keys`` says how
+        to answer, ``size`` is the terminal's.
         """
         if (asked, size) == self._shown:
             return
