@@ -614,6 +614,15 @@ async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
         assert c.session.chat.conversation.place == (2, 2)
 
 
+async def test_the_summary_of_compact_is_offered_no_tools(chat, server):
+    scripts = [Script("Owls hunt."), Script("We spoke of owls."), Script("Understood.")]
+    async with chat(*scripts) as c:
+        await c.ask("What do owls do?")
+        await c.type("/compact")
+        await c.sees("Understood.")
+        assert [request.tools is None for request in c.engine.requests] == [False, True, False]
+
+
 class CountingEngine(FakeEngine):
     """Counts words in place of tokens; tools are ``tools`` of them."""
 

@@ -160,7 +160,8 @@ class ReplyTask:
         self._engine.phase = Phase.REPLYING
         tools, refused = None, None
         try:
-            tools = self._offered(messages)
+            if not pending.summary:  # a summary calls nothing, or there would be none
+                tools = self._offered(messages)
         except LocalspecError as error:
             refused = error
         if self._engine.client.server:
