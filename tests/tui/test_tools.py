@@ -36,6 +36,8 @@ from tui.session.recorder import ChatRecorder
 from tui.session.tool_runs import ToolRun
 from tui.session.tool_shelf import ToolShelf
 from tui.terminal import desktop
+from tui.widgets import calls as calls_module
+from tui.widgets.calls import CallsView
 
 
 @pytest.fixture
@@ -184,6 +186,22 @@ async def test_how_to_answer_a_tool_is_on_a_small_screen_beside_any_arguments(ch
             await c.pilot.resize_terminal(100, 40)
             await c.until(lambda: "more: F7" not in c.screen_text)
             assert "Alt+N" in c.screen_text
+
+
+async def test_imported_calls_cost_no_more_than_is_shown_of_them(monkeypatch):
+    read = []
+    monkeypatch.setattr(calls_module, "json", SimpleNamespace(loads=read.append, dumps=json.dumps))
+    large = json.dumps({"text": "x y " * 1_000_000})
+    many = [saved_calls.SavedCall(str(n), "log", large, "git/log", "waiting") for n in range(1000)]
+    view = CallsView()
+    lines = []
+    monkeypatch.setattr(view, "update", lambda content: lines.extend(content.plain.split("\n")))
+    view.show(many)
+    assert not read
+    assert lines[-1] == f"… {1000 - 64} more calls; /export has them"
+    assert len(lines) == 65
+    assert '{"text": "x y x y' in lines[0]
+    assert len(lines[0]) < 200
 
 
 @pytest.mark.slow
