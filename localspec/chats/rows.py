@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -97,6 +98,14 @@ def clean(text: str) -> str:
 
 _COPY = f"""INSERT INTO messages (chat, {MESSAGE})
 SELECT chat, ?, parent, role, text, created, ended, details FROM messages WHERE id = ?"""  # noqa: S608 - names of columns
+_COPIES = """SELECT id, text FROM messages WHERE chat = ? AND parent IS ? AND role = ?
+AND created = ? AND id != ?
+AND NOT EXISTS (SELECT 1 FROM messages AS after WHERE after.parent = messages.id)"""
+_COPY_AGAIN = """UPDATE messages SET (text, ended, details) =
+    (SELECT text, ended, details FROM messages WHERE id = ?) WHERE id = ?"""
+_PLACE = """SELECT chat, role, created, text, parent, (SELECT id FROM messages AS before
+    WHERE before.id = messages.parent AND before.chat = messages.chat AND before.id < messages.id)
+FROM messages WHERE id = ?"""
 
 
 def is_new(
@@ -111,18 +120,34 @@ def is_new(
     Raises:
         ChatRefusedError: another message has its id.
     """
-    query = "SELECT chat, parent, role, created, text FROM messages WHERE id = ?"
-    row = db.execute(query, (m.id,)).fetchone()
+    row = db.execute(_PLACE, (m.id,)).fetchone()
     if row is None:
         return True
-    *place, text = row
-    if place != [chat, m.parent, m.role, m.created]:
+    *place, text, parent, there = row
+    if place != [chat, m.role, m.created] or m.parent not in (parent, there):
         raise ChatRefusedError(
             f"another message in {path} has the same id; export the chat to keep it"
         )
     if before is None:
         return False
-    known = clean(before.get(m.id, ""))
-    if text != known and not clean(m.text).startswith(text):
-        db.execute(_COPY, (new_message_id(m.parent), m.id))
+    known, ours = clean(before.get(m.id, "")), clean(m.text)
+    if text == known or ours.startswith(text):
+        return False
+    for copy, kept in db.execute(_COPIES, (chat, parent, m.role, m.created, m.id)).fetchall():
+        # Two windows that write the same reply change places: what is whole in one of both texts
+        # needs no branch of its own.
+        if text.startswith(kept) or ours.startswith(kept):
+            db.execute(_COPY_AGAIN, (m.id, copy))
+            return False
+    db.execute(_COPY, (new_message_id(parent), m.id))
     return False
+
+
+def joined(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Messages in the order of their ids as a tree: one that follows none of those before it, as in
+    a damaged file, begins a branch.
+    """
+    found: dict[int, ChatMessage] = {}
+    for m in messages:
+        found[m.id] = m if m.parent in found else dataclasses.replace(m, parent=None)
+    return tuple(found.values())

@@ -257,7 +257,7 @@ class ChatStore:
             f"SELECT {rows.MESSAGE} FROM messages WHERE chat = ? ORDER BY id",  # noqa: S608 - as above
             (id,),
         )
-        return Chat(rows.info(chats[0]), tuple(rows.message(row) for row in messages))
+        return Chat(rows.info(chats[0]), rows.joined(map(rows.message, messages)))
 
     def search(self, query: str, limit: int = 50) -> list[Hit]:
         """Messages with all words of ``query``, the best first; the last word may be a beginning.

@@ -291,6 +291,8 @@ def _reply(
     if written is None or written.at is None:
         return False
     goes_on = act.goes_on(written)
+    if goes_on:  # saved before they run: the program may end meanwhile, and they have run then
+        journal.called([replace(call, state="running") for call in written.calls], written.at)
     journal.called(act.run(written) if goes_on else written.calls, written.at)
     return goes_on
 

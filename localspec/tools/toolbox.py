@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec.core import json_text
 from localspec.core.errors import LocalspecError, QueueFullError, ToolError, UsageError
-from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.grammar_spec import MAX_TEXT, GrammarSpec
 from localspec.core.in_thread import in_thread
 from localspec.core.safe_text import safe_line
 from localspec.tools.folder import Folder
@@ -23,6 +23,10 @@ from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolResult, quot
 
 MOST_OFFERED = 256
 """Tools of a request."""
+_ADDED = 128
+"""Most characters that the grammar of a request adds to the name and the schema of a tool, and most
+that it has besides."""
+_FULL = "the tools before it are as many as a request may have; /mcp off NAME makes room"
 _MOST_TRIED = 1024
 """Schemas of one server that are tried out, about eight times the tools that it may have."""
 _TRIES = 3
@@ -98,16 +102,25 @@ class Toolbox:
 
     @property
     def offered(self) -> tuple[OfferedTool, ...]:
-        """The tools that the model is told of, each name once: the first one has it."""
+        """The tools that the model is told of, as many as one request may have; each name once: the
+        first one has it.
+        """
         found: dict[str, OfferedTool] = {}
+        size = _ADDED
         for tool in self._all():
-            if self._fit.get(_key(tool)) == "" and tool.name not in found:
-                found[tool.name] = tool
-        return tuple(found.values())[:MOST_OFFERED]
+            text = _text(tool)
+            if tool.name in found or self._fit.get(_digest(text)) != "":
+                continue
+            size += len(text) + _ADDED
+            if size > MAX_TEXT or len(found) == MOST_OFFERED:
+                break
+            found[tool.name] = tool
+        return tuple(found.values())
 
     def left_out(self, server: ServerProcess) -> list[str]:
         """A line for each tool of a server that is not offered."""
         shown = self.offered
+        names = {tool.name for tool in shown}
         lines = list(server.state.left_out)
         for tool in server.state.tools:
             if tool in shown:
@@ -116,7 +129,8 @@ class Toolbox:
                 why = "not looked at yet"
             else:
                 many = "its server has told too many others"
-                why = self._fit.get(_key(tool), many) or "another tool has its name"
+                taken = "another tool has its name" if tool.name in names else _FULL
+                why = self._fit.get(_key(tool), many) or taken
             lines.append(f"{tool.tool}: {why}")
         return lines
 
@@ -236,4 +250,12 @@ def _why_unfit(tool: OfferedTool) -> str:
 
 
 def _key(tool: OfferedTool) -> str:
-    return sha256(json.dumps([tool.name, tool.schema], sort_keys=True).encode()).hexdigest()
+    return _digest(_text(tool))
+
+
+def _text(tool: OfferedTool) -> str:
+    return json.dumps([tool.name, tool.schema], sort_keys=True)
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

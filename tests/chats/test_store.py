@@ -517,6 +517,54 @@ def test_a_reply_that_two_windows_continue_is_two_branches(path):
         assert {m.text for m in messages} == {"tell me", longer.text, "Once"}
 
 
+def test_two_windows_that_continue_a_reply_at_the_same_time_make_two_branches(path):
+    chat = a_chat("tell me", "Once")
+    info, (question, reply) = chat.info, chat.messages
+    with ChatStore(path) as one, ChatStore(path) as two:
+        one.put_chat(chat)
+        windows = {one: ("Once", " alpha"), two: ("Once", " beta")}
+        for _ in range(10):
+            for window, (text, word) in windows.items():
+                mine = replace(reply, text=text + word)
+                window.put([info], [(info.id, mine)], before={reply.id: text})
+                windows[window] = mine.text, word
+        messages = two.load(info.id).messages
+        assert [m.parent for m in messages] == [None, question.id, question.id]
+        assert {m.text for m in messages[1:]} == {text for text, _ in windows.values()}
+
+
+def test_a_copy_that_somebody_went_on_from_stays_as_it_is(path):
+    chat = a_chat("tell me", "Once")
+    info, reply = chat.info, chat.messages[-1]
+    with ChatStore(path) as store:
+        store.put_chat(chat)
+        store.put([info], [(info.id, replace(reply, text="Once a"))], before={reply.id: "Once"})
+        store.put([info], [(info.id, replace(reply, text="Once b"))], before={reply.id: "Once"})
+        copy = store.load(info.id).messages[-1]
+        store.put([info], [(info.id, message("And then?", copy.id))])
+        store.put([info], [(info.id, replace(reply, text="Once a c"))], before={reply.id: "Once a"})
+        texts = {m.id: m.text for m in store.load(info.id).messages}
+        assert texts[copy.id] == "Once a"
+        assert sorted(texts.values()) == sorted(
+            ["tell me", "Once a c", "Once a", "And then?", "Once b"]
+        )
+
+
+def test_a_message_whose_parent_is_missing_begins_a_branch_and_stops_no_export(store, path):
+    chat, other = a_chat("tell me", "Once", "And then?"), a_chat("hello", "Hi.")
+    store.put_chats([chat, other])
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM messages WHERE id = ?", (chat.messages[0].id,))
+    found = store.load(chat.info.id)
+    reply, last = found.messages
+    assert (reply.text, reply.parent, last.parent) == ("Once", None, reply.id)
+    assert "And then?" in transfer.to_markdown(found)
+    assert len(transfer.from_json(transfer.to_json([found, other]))) == 2
+    grown = replace(reply, text="Once more")  # as it was read, it can be gone on with
+    store.put([found.info], [(found.info.id, grown)], before={reply.id: "Once"})
+    assert store.load(chat.info.id).messages[0].text == "Once more"
+
+
 @pytest.mark.parametrize("now", [0.0, 1.8e9])
 def test_windows_whose_clock_was_set_back_give_different_ids(monkeypatch, now):
     """Else the message of one would take the place of the other's."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from localspec.chats.calls import SavedCall
+from localspec.cli import chat
 from localspec.cli.acting import Acting
+from localspec.cli.line_commands import Silent
 from localspec.cli.run_report import calls_report
+from localspec.core.events import Message
+from localspec.core.reply_request import ReplyRequest
 from localspec.tools.permission import MOST_ROUNDS
 from localspec.tools.values import OfferedTool, ToolResult
 
@@ -78,3 +83,30 @@ def test_calls_after_the_last_round_are_said_not_to_run(
     assert line.endswith("the last calls were not run")
     (call,) = calls_report(act.made)["calls"]
     assert (call["tool"], call["result"]) == (FAST.place, "This call was not run.")
+
+
+def test_the_plain_chat_saves_calls_before_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Any] = []
+    written = reply_with(FAST, SLOW)
+    written.at = 0
+
+    def run(_: object) -> list[SavedCall]:
+        saved.append("run")
+        return [replace(call, state="done") for call in written.calls]
+
+    journal: Any = SimpleNamespace(
+        messages=lambda _: (Message("user", "Tidy up."),),
+        called=lambda calls, _: saved.append([call.state for call in calls]),
+    )
+    act: Any = SimpleNamespace(
+        tools=(FAST, SLOW),
+        request=lambda request: request,
+        reader=lambda _: written,
+        goes_on=lambda _: True,
+        run=run,
+    )
+    runtime: Any = SimpleNamespace(submit=lambda _: iter(()))
+    monkeypatch.setattr(chat, "_stream", lambda *_: None)
+    base = ReplyRequest((Message("user", "Hi."),))
+    assert chat._reply(base, "Tidy up.", journal, act, runtime, Silent())
+    assert saved == [["running"] * 2, "run", ["done"] * 2]

@@ -22,7 +22,7 @@ from localspec.tools import host, toolbox
 from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
-from localspec.tools.toolbox import Toolbox
+from localspec.tools.toolbox import RequestTools, Toolbox
 from localspec.tools.values import OfferedTool, ServerState
 
 
@@ -398,6 +398,23 @@ async def test_two_servers_cannot_share_the_name_of_a_tool(spec, open_box):
     box = await open_box(spec(GOOD, "a b"), spec(GOOD, "a_b"))
     assert [tool.server for tool in box.offered] == ["a b"] * 3
     assert "another tool has its name" in box.left_out(box.servers[1])[0]
+
+
+async def test_tools_that_are_more_than_a_request_may_have_are_left_out_and_said_to_be(monkeypatch):
+    word = {"type": "string", "description": "x" * 32_000}
+    many = [
+        OfferedTool("tester", f"t{i}", "", {"type": "object", "properties": {"p": word}})
+        for i in range(40)
+    ]
+    monkeypatch.setattr(toolbox, "_why_unfit", lambda _: "")
+    box = Toolbox([ServerSpec("tester", "program")])
+    box.servers[0].state = ServerState("ready", tools=tuple(many))
+    await box.judge()
+    assert 30 < len(box.offered) < len(many)
+    assert RequestTools.of(box.offered).tools == tuple(many[: len(box.offered)])
+    lines = box.left_out(box.servers[0])
+    assert len(lines) == len(many) - len(box.offered)
+    assert all("as many as a request may have; /mcp off" in line for line in lines)
 
 
 @pytest.mark.slow

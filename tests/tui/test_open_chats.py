@@ -19,6 +19,7 @@ from localspec.core.processes import children, starts
 from tui.session.conversation import Conversation
 from tui.session.open_chats import Presence
 from tui.session.recorder import ChatArchive, ChatRecorder
+from tui.session.session_engine import Phase
 
 
 def quick_recorder(path):
@@ -307,6 +308,32 @@ async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
         ["first", LONG],
         ["second", "Two."],
     ]
+
+
+async def test_messages_that_wait_come_back_with_a_chat_that_was_deleted(chat, tmp_path):
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"))
+    async with chat(Script("One."), recorder=recorder) as c:
+        await c.ask("first")
+        c.engine.die()
+        await c.until(lambda: c.session.engine.phase is Phase.DEAD)
+        await c.type("it waits")
+        await c.type("it waits too")
+        await c.until(lambda: c.session.chat.queue == ["it waits", "it waits too"])
+        await c.type("/delete")
+        await c.until(lambda: "/undo" in c.stats)
+        await c.type("/undo")
+        await c.sees("it waits too")
+        said = [turn.text for turn in c.session.chat.conversation.turns]
+        assert said == ["first", "One.", "it waits", "it waits too"]
+
+
+async def test_a_chat_whose_tool_asks_is_not_deleted(chat, monkeypatch):
+    async with chat(Script("One.")) as c:
+        await c.ask("first")
+        monkeypatch.setattr(c.session.tools, "of", lambda _: [object()])
+        await c.type("/delete")
+        await c.until(lambda: "a tool runs or asks in this chat; Esc stops it" in c.stats)
+        monkeypatch.undo()
 
 
 async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):

@@ -22,6 +22,7 @@ from localspec.chats.calls import SavedCall
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
+from localspec.core.errors import UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.reply_request import Tokenized
@@ -36,6 +37,7 @@ from tui.session.recorder import ChatRecorder
 from tui.session.tool_runs import ToolRun
 from tui.session.tool_shelf import ToolShelf, how_to_leave_out
 from tui.terminal import desktop
+from tui.widgets import calls as calls_module
 from tui.widgets.calls import CallsView
 
 
@@ -110,7 +112,8 @@ async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhi
 async def test_a_question_that_is_answered_too_soon_can_be_answered_a_moment_later(clock):
     opened, shelf = OpenChat(Conversation(), ChatRecorder()), ToolShelf()
     answer = asyncio.get_running_loop().create_future()
-    opened.question = open_chat.Question(OfferedTool("s", "read", "", {}), "{}", answer)
+    turn = opened.conversation.answer()
+    opened.question = open_chat.Question(turn, OfferedTool("s", "read", "", {}), "{}", answer)
     opened.question.drawn()
     for part in (0.5, 0.4):
         clock.seconds += part * open_chat.READING
@@ -186,6 +189,22 @@ async def test_how_to_answer_a_tool_is_on_a_small_screen_beside_any_arguments(ch
             assert "Alt+N" in c.screen_text
 
 
+async def test_imported_calls_cost_no_more_than_is_shown_of_them(monkeypatch):
+    read = []
+    monkeypatch.setattr(calls_module, "json", SimpleNamespace(loads=read.append, dumps=json.dumps))
+    large = json.dumps({"text": "x y " * 1_000_000})
+    many = [saved_calls.SavedCall(str(n), "log", large, "git/log", "waiting") for n in range(1000)]
+    view = CallsView()
+    lines = []
+    monkeypatch.setattr(view, "update", lambda content: lines.extend(content.plain.split("\n")))
+    view.show(many)
+    assert not read
+    assert lines[-1] == f"… {1000 - 64} more calls; /export has them"
+    assert len(lines) == 65
+    assert '{"text": "x y x y' in lines[0]
+    assert len(lines[0]) < 200
+
+
 @pytest.mark.slow
 async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2)), Script("As you wish.")) as c:
@@ -205,6 +224,76 @@ async def test_keys_that_are_typed_ahead_allow_nothing(chat, server):
         await c.pilot.press(*"yaco", "enter", "tab", "space", "y")
         assert c.session.chat.question is not None
         assert calls(c)[0].state == "waiting"
+
+
+@pytest.mark.parametrize(("line", "state"), [("/allow", "done"), ("/deny", "refused")])
+async def test_a_typed_answer_is_for_the_tool_that_asks_now_whatever_command_is_carried_out(
+    chat, server, monkeypatch, line, state
+):
+    goes_on = asyncio.Event()
+
+    async def slow(*_, **__):
+        await goes_on.wait()
+        raise UsageError("there is no such server")
+
+    two = calling("maths__add", a=1, b=2) + "\n" + calling("maths__add", a=666, b=666)
+    async with chat(Script(two)) as c:
+        await c.type("Go.")
+        await asked(c)
+        first = c.session.chat.question
+        monkeypatch.setattr(c.session.tools, "server", slow)
+        await c.type("/mcp on maths")
+        await c.type(line)
+        await c.until(lambda: c.session.chat.question not in (None, first))
+        second = c.session.chat.question
+        await asked(c)
+        goes_on.set()
+        await c.sees("there is no such server")
+        await c.pilot.pause()
+        assert c.session.chat.question is second
+        await c.type("/deny")
+        await c.until(lambda: [call.state for call in calls(c)] == [state, "refused"])
+
+
+async def test_variants_ask_one_after_the_other_and_each_says_on_which_branch_it_is(chat, server):
+    scripts = [Script("One."), *(Script(calling("maths__add", a=n, b=2)) for n in (1, 2))]
+    async with chat(*scripts, Script("X."), Script("Y.")) as c:
+        opened = c.session.chat
+        await c.ask("Which?")
+        await c.type("/variants 2")
+        await c.until(lambda: len(c.session.tools.runs) == 2)
+        first = opened.question
+        assert first.turn in opened.conversation.turns
+        await asked(c)
+        await c.pilot.press("alt+y")
+        await c.until(lambda: opened.question not in (None, first))
+        second = opened.question
+        assert second.turn is not first.turn
+        await c.sees("Branch 3: May maths/add run?")
+        await c.pilot.press("alt+down")
+        await c.until(lambda: second.turn in opened.conversation.turns)
+        await c.until(lambda: "Branch 3" not in c.screen_text)
+        await c.pilot.pause(open_chat.READING)
+        await c.pilot.press("alt+n")
+        await c.ready()
+        made = [turn.calls[0] for turn in opened.conversation.all_turns if turn.calls]
+        assert [call.state for call in made] == ["done", "refused"]
+        assert {turn.text for turn in opened.conversation.all_turns} >= {"X.", "Y."}
+
+
+async def test_esc_stops_variants_that_ask_and_that_wait_to_ask(chat, server):
+    scripts = [Script("One."), *(Script(calling("maths__add", a=n, b=2)) for n in (1, 2))]
+    async with chat(*scripts, Script("X.")) as c:
+        await c.ask("Which?")
+        await c.type("/variants 2")
+        await c.until(lambda: len(c.session.tools.runs) == 2)
+        await asked(c)
+        await c.pilot.press("escape")
+        await c.ready()
+        turns = c.session.chat.conversation.all_turns
+        assert [call.state for turn in turns for call in turn.calls] == ["stopped"] * 2
+        assert c.session.chat.question is None
+        assert not c.session.chat.asking.locked()
 
 
 @pytest.mark.slow
@@ -375,6 +464,27 @@ async def test_a_call_of_no_tool_is_an_error_that_the_model_reads(chat, server):
         assert "there is no tool maths__erase" in c.engine.asked[1][-1].content
 
 
+async def test_tools_that_cannot_be_asked_for_fail_the_reply_and_keep_its_question(
+    chat, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+
+    def request():
+        raise UsageError("these tools are too many")
+
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"))
+    async with chat(Script("Hello."), recorder=recorder) as c:
+        with monkeypatch.context() as patch:
+            patch.setattr(c.session.tools, "request", request)
+            await c.ask("Hi.")
+            await c.sees("these tools are too many")
+        assert [turn.end for turn in c.replies] == ["failed"]
+        await c.pilot.press("f9")
+        await c.sees("Hello.")
+    with ChatStore(tmp_path / "chats.db") as store:
+        assert store.load(store.last().id).messages[0].text == "Hi."
+
+
 @pytest.mark.slow
 async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, server, tmp_path):
     tools = ToolShelf(("maths/*",))
@@ -401,6 +511,24 @@ async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, 
     assert "**Call of `maths/add`**" in text
     assert "the sum is 3" in text
     assert "<tool_call>" not in text
+
+
+async def test_calls_are_saved_as_they_run(chat, server, tmp_path):
+    both = calling("maths__add", a=1, b=2) + "\n" + calling("maths__sleep")
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"))
+
+    def saved():
+        with ChatStore(tmp_path / "chats.db") as store:
+            reply = store.load(store.last().id).messages[-1]
+        return saved_calls.saved(reply.details)[0]
+
+    async with chat(Script(both), tools=ToolShelf(("maths/*",)), recorder=recorder) as c:
+        await c.type("Add.")
+        await c.until(lambda: [call.state for call in calls(c)] == ["done", "running"])
+        await c.until(lambda: [call.state for call in saved()] == ["done", "running"])
+        assert [call.said for call in saved()] == ["the sum is 3", "This call did not end."]
+        await c.pilot.press("escape")
+        await c.ready()
 
 
 @pytest.mark.slow
@@ -503,6 +631,15 @@ async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
         assert [m.role for m in c.engine.asked[2]] == ["user"]
         assert "We spoke of owls." in c.engine.asked[2][0].content
         assert c.session.chat.conversation.place == (2, 2)
+
+
+async def test_the_summary_of_compact_is_offered_no_tools(chat, server):
+    scripts = [Script("Owls hunt."), Script("We spoke of owls."), Script("Understood.")]
+    async with chat(*scripts) as c:
+        await c.ask("What do owls do?")
+        await c.type("/compact")
+        await c.sees("Understood.")
+        assert [request.tools is None for request in c.engine.requests] == [False, True, False]
 
 
 class CountingEngine(FakeEngine):

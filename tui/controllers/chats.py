@@ -95,13 +95,19 @@ class ChatSwitcher:
         if session.replies.of(chat):
             self._feedback.hint("the model is replying in this chat; Esc stops it")
             return
+        if session.tools.of(chat):
+            self._feedback.hint("a tool runs or asks in this chat; Esc stops it")
+            return
         if chat.conversation.empty:
             self._feedback.hint("this chat is empty")
             return
         identity = chat.recorder.info.id
+        chat.save_pending()  # `undo` brings back what is saved
         try:
             await chat.recorder.archive.remove(identity)
         except LocalspecError as error:
+            if session.chat is chat:
+                session.show(chat)  # with the questions that waited
             await self._feedback.note(str(error), error=True)
             return
         self._deleted = identity

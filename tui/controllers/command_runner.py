@@ -21,6 +21,9 @@ from tui.session.session import UnaskedMessage
 Action = Callable[[Value], Awaitable[None] | None]
 _SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")
 """Commands that show another chat, where what was sent behind them belongs."""
+_AT_ONCE = ("allow", "deny")
+"""Commands that mean what is on the screen now: behind slow ones they would answer another
+question."""
 _AS_TEXT = "; Enter again sends it as text"
 
 
@@ -179,7 +182,12 @@ class CommandRunner:
         return self._worker is None or self._worker.is_finished
 
     def _run(self, task: Callable[[], None] | Command) -> None:
-        """Carry out a command, or send a message, after all earlier ones."""
+        """Carry out a command, or send a message, after all earlier ones; an answer to a tool that
+        asks at once, as its keys do.
+        """
+        if isinstance(task, Command) and task.name in _AT_ONCE:
+            self._actions[task.name](task.value)
+            return
         self._queue.put_nowait(task)
         if self._free:
             self._worker = self._screen.run_worker(self._run_all(), group="commands")

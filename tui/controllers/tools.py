@@ -35,6 +35,16 @@ class ToolController:
         )
         """How to answer, in words."""
 
+    @property
+    def asked(self) -> tuple[str, str, str] | None:
+        """What a tool asks: where, if that is not on the screen, its place, and its arguments."""
+        chat = self._session.chat
+        if (question := chat.question) is None:
+            return None
+        branch = chat.conversation.elsewhere(question.turn)
+        where = "" if branch is None else f"Branch {branch}: "
+        return where, question.tool.place, question.arguments
+
     def answer(self, number: int) -> None:
         """Answer the tool that asks."""
         self.allow([*_NAMES][number])

@@ -195,11 +195,7 @@ class ChatScreen(DrawnAheadScreen):
         await self.transcript.refresh()
         widgets.queue_bar.show(session.queue, status_text.in_line(session))
         asked = session.chat.question
-        widgets.permission.show(
-            None if asked is None else (asked.tool.place, asked.arguments),
-            self.actions.tools.keys,
-            self.app.size,
-        )
+        widgets.permission.show(self.actions.tools.asked, self.actions.tools.keys, self.app.size)
         if asked is not None:
             asked.drawn()
         self.status.refresh()

@@ -294,6 +294,12 @@ class Conversation:
             self._place = (ends.index(self._end) + 1 if ends else 0), len(ends)
         return self._place
 
+    def elsewhere(self, turn: ChatTurn) -> int | None:
+        """Number of the newest branch that a turn is on, as in `place`; None where it is shown."""
+        if turn in self.turns:
+            return None
+        return self._ends().index(self._tree.newest_leaf(turn.id)) + 1
+
     @property
     def _end(self) -> int | None:
         return self.turns[-1].id if self.turns else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ from tui.session.pending import PendingReplies, PendingReply
 from tui.session.recorder import ChatRecorder
 
 if TYPE_CHECKING:
-    import asyncio
-
     from localspec.tools.permission import Answer, Permissions
     from localspec.tools.values import OfferedTool
 
@@ -42,6 +41,8 @@ APART = 0.55
 class Question:
     """A tool that waits for permission."""
 
+    turn: ChatTurn
+    """The reply that calls it, on whichever branch."""
     tool: OfferedTool
     arguments: str
     answer: asyncio.Future[Answer]
@@ -82,6 +83,8 @@ class OpenChat:
         """When the work on the last question began; None while there is none."""
         self.question: Question | None = None
         """A tool that waits for permission."""
+        self.asking = asyncio.Lock()
+        """Held by the calls that ask: variants may call at the same time."""
         self.permissions: Permissions | None = None
         """What tools may run here; None before one was asked for."""
         self.missed: list[Notification] = []

@@ -282,6 +282,12 @@ class ChatRecorder:
         record.begin_reply(asked, lambda: _message(reply))
         return lambda: record.end_reply(_message(reply))
 
+    def save_calls(self, reply: ChatTurn) -> None:
+        """Save how far the calls of a reply have come, whose text has ended: what has run may have
+        changed something, and is not to be run again because nobody knows of it.
+        """
+        self._record.end_reply(_message(reply))
+
     def ask(self, conversation: Conversation, question: ChatTurn) -> None:
         """Save a question that is not answered yet."""
         self._record.set_system(conversation.system)

@@ -158,12 +158,17 @@ class ReplyTask:
         meter.start()
         chat.growing.append(reply)
         self._engine.phase = Phase.REPLYING
-        tools = self._offered(messages)
+        tools, refused = None, None
+        try:
+            if not pending.summary:  # a summary calls nothing, or there would be none
+                tools = self._offered(messages)
+        except LocalspecError as error:
+            refused = error
         if self._engine.client.server:
             messages = calls_as_text(messages)
         running = RunningReply(
             *(chat, reply, meter, pending, question),
-            *(self._settings, self._engine, tools, self._tell),
+            *(self._settings, self._engine, tools, refused, self._tell),
         )
         self.running.append(running)
         tasks.create_task(self._made(running, messages))

@@ -35,6 +35,7 @@ from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:
+    from localspec.core.reply_request import ReplyRequest
     from localspec.tools.toolbox import RequestTools
     from localspec.tools.written_calls import WrittenCalls
 
@@ -58,6 +59,8 @@ class RunningReply:
     engine: SessionEngine
     tools: RequestTools | None
     """Those that it may call."""
+    refused: LocalspecError | None
+    """Why it cannot be asked for: its question is recorded, and the reply fails."""
     tell: Callable[[OpenChat, Notification], None]
     """Passes notifications on to the chat."""
     stopped: bool = False
@@ -93,7 +96,7 @@ class RunningReply:
         turn, start = self.turn, len(self.turn.tokens)
         self.tell(self.chat, ReplyStarted(self.question, turn))
         try:
-            request = self.settings.request(messages, self.pending.variant, self.tools)
+            request = self._request(messages)
             how = How(
                 request.sampling,
                 request.max_tokens,
@@ -103,10 +106,6 @@ class RunningReply:
                 request.grammar,
                 request.thinking,
             )
-            if self.tools is not None:
-                from localspec.tools.written_calls import WrittenCalls  # only with tools
-
-                self._calls = WrittenCalls(self.tools)
             handle = self._handle = self.engine.client.reply(request)
             if self.stopped:
                 handle.interrupt()
@@ -127,6 +126,15 @@ class RunningReply:
         finally:
             if self._handle is not None:
                 self._handle.close()
+
+    def _request(self, messages: tuple[Message, ...]) -> ReplyRequest:
+        if self.refused is not None:
+            raise self.refused
+        if self.tools is not None:
+            from localspec.tools.written_calls import WrittenCalls  # only with tools
+
+            self._calls = WrittenCalls(self.tools)
+        return self.settings.request(messages, self.pending.variant, self.tools)
 
     def _take_out(self) -> bool:
         """Take a question that no context holds out of the branch that is shown: with it every

@@ -48,7 +48,6 @@ class ToolRun:
             await asyncio.wait((self._task,))
         finally:
             self._task.cancel()
-            self.chat.question = None
         if self.stopped or self._task.cancelled():
             self._end_rest("stopped")
             return False
@@ -87,18 +86,19 @@ class ToolRun:
 
     async def _permission(self, tool: OfferedTool, call: SavedCall) -> str:
         """Why the tool may run; "" where the user does not allow it."""
-        if reason := self._permissions.why(tool):
-            return reason
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.chat.question = Question(tool, call.arguments, future)
-        self._tell(self.chat, CallsChanged(self.turn))
-        self._attention(self.chat, tool)
-        try:
-            answer = await future
-        finally:
-            self.chat.question = None
+        async with self.chat.asking:
+            if reason := self._permissions.why(tool):
+                return reason
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self.chat.question = Question(self.turn, tool, call.arguments, future)
             self._tell(self.chat, CallsChanged(self.turn))
-        self._permissions.take(tool, answer)
+            self._attention(self.chat, tool)
+            try:
+                answer = await future
+            finally:
+                self.chat.question = None
+                self._tell(self.chat, CallsChanged(self.turn))
+            self._permissions.take(tool, answer)
         if answer == "always":
             try:
                 await asyncio.to_thread(self._allow_always, tool)
@@ -120,6 +120,7 @@ class ToolRun:
 
     def _set(self, at: int, call: SavedCall) -> None:
         self.turn.calls[at] = call
+        self.chat.recorder.save_calls(self.turn)
         self._tell(self.chat, CallsChanged(self.turn))
 
     def _end_rest(self, state: CallState) -> None:

@@ -33,8 +33,15 @@ _STATES = {
 }
 _MOST_SHOWN = 8000
 """Characters of a result that are shown unfolded."""
+_MOST_CALLS = 64
+"""Calls of a reply that are shown; 16 of one are run, and a file that is imported may have any."""
+_PLACE = 200
+"""Characters of a tool's place, which is shorter unless it is imported."""
 _ARGUMENTS = 60
 """Characters of the arguments in the line of a call."""
+_READ = 2000
+"""Characters of arguments that are read as JSON for that line; longer ones stand there as they
+are."""
 _SLOW = 0.1
 """Seconds from which the time of a call is shown."""
 _ASKED = 600
@@ -78,12 +85,15 @@ class CallsView(FoldedText):
     def __init__(self) -> None:
         super().__init__("calls")
         self._calls: tuple[SavedCall, ...] = ()
+        self._more = 0
+        """Calls that are not shown."""
 
     def show(self, calls: Sequence[SavedCall]) -> None:
         """Show the calls as they are now."""
-        if (shown := tuple(calls)) == self._calls:
+        shown, more = tuple(calls[:_MOST_CALLS]), max(0, len(calls) - _MOST_CALLS)
+        if (shown, more) == (self._calls, self._more):
             return
-        self._calls = shown
+        self._calls, self._more = shown, more
         self.display = bool(shown)
         self.draw()
 
@@ -94,10 +104,12 @@ class CallsView(FoldedText):
             parts.append(self._line(call))
             if self._unfolded:
                 parts += self._inside(call)
+        if self._more:
+            parts.append(f"… {self._more:,} more calls; /export has them")
         self.update(Content("\n".join(parts)))
 
     def _line(self, call: SavedCall) -> str:
-        facts = [f"{_SIGNS[call.state]} {call.place or call.name}"]
+        facts = [f"{_SIGNS[call.state]} {(call.place or call.name)[:_PLACE]}"]
         if brief := _brief(call.arguments):
             facts[0] += f" {brief}"
         if call.state in _STATES:
@@ -133,9 +145,9 @@ class PermissionBar(Static):
         self.display = False
         self._shown: object = None
 
-    def show(self, asked: tuple[str, str] | None, keys: str, size: Size) -> None:
-        """Ask for a tool: its place and its arguments; ``keys`` says how to answer, ``size`` is the
-        terminal's.
+    def show(self, asked: tuple[str, str, str] | None, keys: str, size: Size) -> None:
+        """Ask for a tool: words before the question, its place and its arguments; ``keys`` says how
+        to answer, ``size`` is the terminal's.
         """
         if (asked, size) == self._shown:
             return
@@ -143,18 +155,19 @@ class PermissionBar(Static):
         self.display = asked is not None
         if asked is None:
             return
-        place, arguments = plain(asked[0]), " ".join(plain(asked[1]).split())
+        where, place = f"{asked[0]}May ", plain(asked[1])
+        arguments = " ".join(plain(asked[2]).split())
         width, rows = max(1, size.width - _PADDING), max(_ASKING, size.height // 3)
-        most = 2 * width - len("May  run?")
+        most = 2 * width - len(f"{where} run?")
         place = place if len(place) <= most else f"{place[: most - 1]}…"
-        question = f"May {place} run?"
+        question = f"{where}{place} run?"
         apart = "  " if cells(f"{question}  {keys}") <= width else "\n"
 
         def asking(shown: int) -> Content:
             rest = len(arguments) - shown
             more = f"… ({rest:,} more: F7, Alt+O)" if rest else ""
             return Content.assemble(
-                "May ",
+                where,
                 (place, "bold"),
                 f" run?{apart}",
                 (keys, "$primary"),
@@ -172,14 +185,14 @@ class PermissionBar(Static):
 def _brief(arguments: str) -> str:
     """The arguments in one line."""
     try:
-        found = json.loads(arguments)
+        found = json.loads(arguments) if len(arguments) <= _READ else None
     except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         values = {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
         text = " ".join(f"{key}={value}" for key, value in values.items())
     else:
-        text = arguments
+        text = arguments[:_READ]
     text = " ".join(text.split())
     return text if cells(text) <= _ARGUMENTS else f"{text[:_ARGUMENTS]}…"
 
