@@ -99,7 +99,7 @@ def clean(text: str) -> str:
 _COPY = f"""INSERT INTO messages (chat, {MESSAGE})
 SELECT chat, ?, parent, role, text, created, ended, details FROM messages WHERE id = ?"""  # noqa: S608 - names of columns
 _COPIES = """SELECT id, text FROM messages WHERE chat = ? AND parent IS ? AND role = ?
-AND created = ? AND id != ?
+AND created = ? AND id != ? AND text != ''
 AND NOT EXISTS (SELECT 1 FROM messages AS after WHERE after.parent = messages.id)"""
 _COPY_AGAIN = """UPDATE messages SET (text, ended, details) =
     (SELECT text, ended, details FROM messages WHERE id = ?) WHERE id = ?"""

@@ -124,7 +124,13 @@ def _make_private(path: Path) -> None:
 def _migrate(
     connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]]
 ) -> None:
-    if _format(connection, path, len(migrations)) == len(migrations):
+    connection.execute("BEGIN")  # all of one moment: another process may be making the tables
+    try:
+        found = _format(connection, path, len(migrations))
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    if found == len(migrations):
         return
     with transaction(connection):
         # Another process may have been faster.

@@ -227,6 +227,27 @@ def test_an_older_file_is_brought_up_to_date_once(path):
         db.close()
 
 
+def test_who_opens_the_chats_while_another_process_makes_the_tables_finds_them(path, monkeypatch):
+    """Two windows that are opened at once in a new home: for one the file was not ours."""
+    opened, real = [], sqlite3.connect
+
+    def meanwhile(statement):
+        if statement.startswith("SELECT count") and len(opened) == 1:
+            ChatStore(path).close()
+
+    def connect(*asked, **how):
+        connection = real(*asked, **how)
+        opened.append(connection)
+        if len(opened) == 1:
+            connection.set_trace_callback(meanwhile)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with ChatStore(path) as store:
+        assert store.search("anything") == []
+    assert len(opened) == 2
+
+
 def test_chats_of_the_first_format_are_read(path):
     path.parent.mkdir()
     schema.connect(path, schema.MIGRATIONS[:1]).close()

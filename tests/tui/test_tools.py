@@ -633,13 +633,24 @@ async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
         assert c.session.chat.conversation.place == (2, 2)
 
 
-async def test_the_summary_of_compact_is_offered_no_tools(chat, server):
-    scripts = [Script("Owls hunt."), Script("We spoke of owls."), Script("Understood.")]
-    async with chat(*scripts) as c:
+async def test_a_call_in_place_of_the_summary_of_compact_does_not_run_and_is_told_of(chat, server):
+    """The prompt of a summary begins as the chat that was read, with the tools."""
+    scripts = [
+        Script("Owls hunt."),
+        Script(calling("maths__add", a=1, b=2)),
+        Script("We spoke of owls."),
+        Script("Understood."),
+    ]
+    async with chat(*scripts, tools=ToolShelf(("maths/*",))) as c:
         await c.ask("What do owls do?")
         await c.type("/compact")
+        await c.sees("no summary: the model called a tool instead")
+        assert [call.state for call in c.session.chat.conversation.last.calls] == ["waiting"]
+        await c.type("/compact")
         await c.sees("Understood.")
-        assert [request.tools is None for request in c.engine.requests] == [False, True, False]
+        first, *rest = [request.tools for request in c.engine.requests]
+        assert first is not None
+        assert rest == [first] * 3
 
 
 class CountingEngine(FakeEngine):

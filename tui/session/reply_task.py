@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LONG = 10.0
 """Seconds of work after which its end is told to a user who looks elsewhere."""
 
+_NO_SUMMARY = "no summary: the model called a tool instead, which was not run; /compact asks again"
+
 
 class ReplyTask:
     """Opens the engine and makes replies; writes into chats and their meters as tokens arrive."""
@@ -160,8 +162,7 @@ class ReplyTask:
         self._engine.phase = Phase.REPLYING
         tools, refused = None, None
         try:
-            if not pending.summary:  # a summary calls nothing, or there would be none
-                tools = self._offered(messages)
+            tools = self._offered(messages)
         except LocalspecError as error:
             refused = error
         if self._engine.client.server:
@@ -214,7 +215,8 @@ class ReplyTask:
         acts = False
         try:
             await running.make(messages)
-            acts = turn.end == "stop" and turn.awaits_reply and not running.stopped
+            whole = turn.end == "stop" and not running.stopped
+            acts = whole and turn.awaits_reply and not running.pending.summary
         finally:
             self.running.remove(running)
             if not acts:
@@ -232,8 +234,12 @@ class ReplyTask:
         self.titles.reply_ended(chat)
 
     def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
-        """Go on from a summary, unless it was stopped or failed."""
-        if summary.end == "stop" and summary.said.strip():
+        """Go on from a summary, unless it was stopped or failed, or is none. Tools are offered for
+        it as before, so that the prompt begins as the chat that was read; none runs.
+        """
+        if summary.end == "stop" and summary.calls:
+            self._tell(chat, NoticeAdded(_NO_SUMMARY, error=True))
+        elif summary.end == "stop" and summary.said.strip():
             if chat.begin_from(summary, without_thinking(summary.said)):
                 self._tell(chat, ConversationChanged())
             self.wake()

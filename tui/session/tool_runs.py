@@ -32,6 +32,7 @@ class ToolRun:
     """Called where a tool asks."""
     _task: asyncio.Task[None] | None = None
     stopped: bool = False
+    _unsaved: bool = False
 
     def stop(self) -> None:
         """End every call now; what has ended is kept."""
@@ -46,8 +47,11 @@ class ToolRun:
         self._task = asyncio.create_task(self._run(context))
         try:
             await asyncio.wait((self._task,))
-        finally:
+        except asyncio.CancelledError:  # the chat or the program ends
             self._task.cancel()
+            self._end_rest("stopped")
+            self._save()
+            raise
         if self.stopped or self._task.cancelled():
             self._end_rest("stopped")
             return False
@@ -120,8 +124,15 @@ class ToolRun:
 
     def _set(self, at: int, call: SavedCall) -> None:
         self.turn.calls[at] = call
-        self.chat.recorder.save_calls(self.turn)
+        if not self._unsaved:  # many change in one instant, and to save takes its time
+            self._unsaved = True
+            asyncio.get_running_loop().call_soon(self._save)
         self._tell(self.chat, CallsChanged(self.turn))
+
+    def _save(self) -> None:
+        if self._unsaved:
+            self._unsaved = False
+            self.chat.recorder.save_calls(self.turn)
 
     def _end_rest(self, state: CallState) -> None:
         for at, call in enumerate(self.turn.calls):
