@@ -51,8 +51,8 @@ async def talking(c):
     c.session.send("waits two, of longer words here")
     tool = OfferedTool("server", "tool", "says what", {})
     answer = asyncio.get_running_loop().create_future()
-    asked = Question(tool, '{"a": 1, "b": "a long text"}', answer)
-    c.session.chat.question = asked
+    turn = c.session.chat.conversation.last
+    c.session.chat.question = Question(turn, tool, '{"a": 1, "b": "a long text"}', answer)
     c.app.screen._widgets.find_bar.display = c.app.screen._widgets.pull_bar.display = True
     c.composer.insert("/c")
     await c.sees("May server/tool run?")

@@ -185,7 +185,7 @@ async def test_a_large_paste_over_the_race_is_folded_as_any_other(race):
         race.post_message(events.Paste("x\r\n" * 20))
         for key in "hi":
             race.post_message(events.Key(key, key))
-        await c.until(lambda: c.composer.text == "[pasted text 1, 21 lines]hi")
+        await c.until(lambda: c.composer.text == "[pasted text 1, 20 lines]hi")
 
 
 async def test_a_race_beside_a_loaded_pair_names_the_best_one_that_may_take_its_place(monkeypatch):
