@@ -6,6 +6,7 @@ import gc
 import itertools
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -253,18 +254,24 @@ def test_a_pass_is_aborted_when_all_that_it_computes_for_are_stopped(n_stopped: 
     target.flag = house.pair.stop
     prefill = house.scheduler.prefill
     house.pair.target = prefill._target = prefill.sequences._target = target
-    streams = [house.submit("bcd", 40, seed=1), house.submit("efg", 40, seed=2)]
     tokens = iter(range(1000))
 
     def in_a_pass_of_both() -> None:
-        both = all(not running.reading for running in house.scheduler.replies.running)
-        if both and len(house.scheduler.replies.running) == 2 and next(tokens) == 3:
+        running = house.scheduler.replies.running
+        if aborted:
+            return
+        if len(running) < 2 or len(streams) < 2:
+            time.sleep(0.05)  # the prompt of the other one is being made
+        elif not any(one.reading for one in running) and next(tokens) == 3:
             for stream in streams[:n_stopped]:
                 stream.interrupt()
             aborted.append(house.pair.stop.is_set())
 
     aborted: list[bool] = []
+    streams: list[ReplyStream] = []
     target.before_score = in_a_pass_of_both
+    streams.append(house.submit("bcd", 40, seed=1))
+    streams.append(house.submit("efg", 40, seed=2))
     replies = [reply(stream) for stream in streams]
     assert aborted == [n_stopped == 2]
     assert [r.finish_reason for r in replies[:n_stopped]] == ["interrupt"] * n_stopped
