@@ -23,7 +23,7 @@ class _Turn:
 
 
 class AsyncPlaces:
-    """As `Places`. Belongs to one asyncio loop."""
+    """Places of one asyncio loop; who waits for one is awaited, otherwise as `Places`."""
 
     def __init__(self, most: int, spare: int = 0) -> None:
         """See `Places`."""

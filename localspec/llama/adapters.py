@@ -34,10 +34,11 @@ class Adapters:
         """They are read by `load`."""
         self.chosen = tuple(chosen)
         self._digests: dict[str, str] = {}
-        """Of their files, by name. Other threads look names up while the one that computes changes
-        it."""
+        """The digests of their files, by name. Other threads look names up while the one that
+        computes changes it.
+        """
         self._pointers: dict[str, Any] = {}
-        """By digest."""
+        """The pointers of llama.cpp, by digest."""
         self._model: Any = None
         self.usual = AS_LOADED
         """What the model was loaded with."""

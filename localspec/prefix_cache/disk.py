@@ -31,10 +31,10 @@ class _Listing:
     """The files of an owner."""
 
     version: int
-    """Of their folder, when they were listed."""
+    """Version of their folder when they were listed."""
     saved: list[Saved]
     told: set[Path]
-    """Those whose conversations were asked for."""
+    """Files whose conversations were asked for."""
 
 
 class DiskStates:

@@ -32,7 +32,7 @@ class Cost:
     """What was measured."""
 
     seconds: float
-    """Of the processor."""
+    """Seconds of processor time."""
     megabytes: float
     """Most memory beyond what there was before."""
     said: str

@@ -361,7 +361,7 @@ async def test_a_reply_that_breaks_off_keeps_its_text_and_is_not_asked_for_again
 
 @pytest.mark.parametrize("reason", ["abort", "error"])
 async def test_a_reply_that_the_server_ended_is_not_whole(reason):
-    """Of vLLM and SGLang, in a stream and in one piece."""
+    """The ends that vLLM and SGLang tell of, in a stream and in one piece."""
     piece = {"message": {"content": "Hel"}, "finish_reason": reason}
     for answer in ([STREAM, said("Hel"), ended(reason), DONE], http(200, {"choices": [piece]})):
         got, error, _ = await failed({CHAT: answer})

@@ -53,7 +53,7 @@ def processors() -> int:
 
 
 def processor_time() -> ProcessorTime:
-    """Of the processors that this process may run on; all of the machine's where it
+    """The time of the processors that this process may run on; of all where the machine
     does not say which has worked how long.
     """
     own = _own_processors()

@@ -13,7 +13,7 @@ from localspec.core.processes import host
 from localspec.core.processes.host import ProcessorTime
 
 STAT = "cpu  9 9 9 9\ncpu0 1 1 1 1\ncpu2 1 1 1 1\ncpu4 1 1 1 1\nintr 7\n"
-"""Of a machine of which processors 1 and 3 are switched off."""
+"""/proc/stat of a machine of which processors 1 and 3 are switched off."""
 
 
 @pytest.fixture
