@@ -36,9 +36,15 @@ def command(name: str, *, yes: bool) -> int:
         if not confirm(f"remove these and free {size(removal.freed)}?"):
             say("nothing was removed")
             return 1
+        if plan_removal(name) != removal:
+            raise LocalspecError(
+                f"what is here of {name} has changed since; nothing was removed: start again"
+            )
     try:
-        removal.carry_out()
+        done = removal.carry_out()
     except OSError as error:
         raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None
-    write_line(f"freed {size(removal.freed)}")
+    for line in done.staying:
+        say(line)
+    write_line(f"freed {size(done.freed)}")
     return 0

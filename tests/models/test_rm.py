@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
@@ -17,6 +17,7 @@ from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE, Hub, Repo, own_ca
 from localspec import cli
 from localspec.core import units
 from localspec.models.catalog import hf_cache
+from localspec.models.hub.remove import plan_removal
 
 pytest_plugins = ["hub_fixtures"]
 Pair = tuple[Repo, Repo]
@@ -197,6 +198,11 @@ def left(name: str, *files: str, partial: bool = True) -> None:
         part.write_bytes(b"GGUF" * 500)
 
 
+def kept(home: Path) -> list[Path]:
+    """All files but locks, which stay: who waits for one must not lose it."""
+    return [path for path in home.rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
 @pytest.mark.parametrize("wanted", ["", ":Q4_K_M", f":{SHARDS[1]}"])
 @pytest.mark.parametrize("there", [SHARDS[:2], SHARDS[1:2]])
 def test_a_model_that_lacks_shards_is_shown_and_removed_with_what_is_partial(
@@ -206,7 +212,7 @@ def test_a_model_that_lacks_shards_is_shown_and_removed_with_what_is_partial(
     total = units.size(2000 + 1000 * len(there))
     assert f"{total} of org/Big-GGUF is not whole" in call(capfd, "models")[1]
     assert call(capfd, "rm", f"org/Big-GGUF{wanted}", "-y")[0] == f"freed {total}\n"
-    assert not [p for p in hf_home.rglob("*") if p.is_file()]
+    assert not kept(hf_home)
     assert "is not whole" not in call(capfd, "models")[1]
 
 
@@ -217,7 +223,7 @@ def test_a_pair_that_lacks_shards_is_removed_with_what_is_partial(
     own_catalogue(f"[big]\ntarget = {file}\n")
     left("org/Big-GGUF", *SHARDS[:2])
     assert call(capfd, "rm", "big", "-y")[0] == f"freed {units.size(4000)}\n"
-    assert not [p for p in hf_home.rglob("*") if p.is_file()]
+    assert not kept(hf_home)
 
 
 def test_a_partial_file_alone_is_removed_by_its_repository_and_by_no_name_that_may_be_anothers(
@@ -267,6 +273,56 @@ def test_what_another_pull_fetches_just_now_stays(
         assert hf_cache.partials("org/Big-GGUF") == [running]
     call(capfd, "rm", name, "-y")
     assert not hf_cache.partials("org/Big-GGUF")
+
+
+def test_a_pull_that_begins_after_the_removal_was_planned_keeps_its_part(hf_home: Path) -> None:
+    left("org/Big-GGUF", *SHARDS[:2])
+    (running,) = hf_cache.partials("org/Big-GGUF")
+    hf_cache.ranges_file(running).write_text("{}")
+    removal = plan_removal("org/Big-GGUF")
+    with pulled_elsewhere(running):
+        done = removal.carry_out()
+        assert set(kept(hf_home)) == {running, hf_cache.ranges_file(running)}
+    assert done.partials == ()
+    assert done.freed == 2000
+    assert "a download of org/Big-GGUF runs: its part stays" in done.staying[0]
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """A user who says yes, and something that changes what is here before that."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("localspec.cli.rm.confirm", lambda _: change() or True)
+
+
+def test_a_pull_that_begins_while_the_user_is_asked_keeps_its_part(
+    hf_home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left("org/Big-GGUF")
+    (running,) = hf_cache.partials("org/Big-GGUF")
+    with contextlib.ExitStack() as pulls:
+        answered(monkeypatch, lambda: pulls.enter_context(pulled_elsewhere(running)))
+        said = call(capfd, "rm", "org/Big-GGUF", code=3)[1]
+    assert "a download of org/Big-GGUF runs: its part stays" in said
+    assert kept(hf_home) == [running]
+
+
+def test_a_file_that_a_pair_needs_since_the_user_was_asked_stays(
+    hf_home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = '{ repo = "org/Draft", file = "d-Q8_0.gguf" }'
+    own_catalogue(
+        f'[one]\ntarget = {{ repo = "org/One", file = "o-Q4_0.gguf" }}\ndraft = {draft}\n'
+        f'[two]\ntarget = {{ repo = "org/Two", file = "t-Q4_0.gguf" }}\ndraft = {draft}\n'
+    )
+    left("org/One", "o-Q4_0.gguf", partial=False)
+    left("org/Draft", "d-Q8_0.gguf", partial=False)
+    answered(monkeypatch, lambda: left("org/Two", "t-Q4_0.gguf", partial=False))
+    assert "has changed since; nothing was removed" in call(capfd, "rm", "one", code=1)[1]
+    assert hf_cache.find_file("org/Draft", "d-Q8_0.gguf")
+    assert hf_cache.find_file("org/One", "o-Q4_0.gguf")
+    answered(monkeypatch, lambda: None)
+    assert "d-Q8_0.gguf stays: two needs it" in call(capfd, "rm", "one")[1]
+    assert hf_cache.find_file("org/One", "o-Q4_0.gguf") is None
 
 
 def test_what_was_not_pulled_is_not_removed(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import filelock
@@ -42,8 +43,9 @@ class Removal:
     """One line about each file that stays."""
     strategy: DeleteCacheStrategy | None
 
-    def carry_out(self) -> None:
-        """Remove the files.
+    def carry_out(self) -> Removal:
+        """Remove the files; what was removed, and why any of the rest stays: a pull that has begun
+        since this was planned goes on in its partial file.
 
         Raises:
             OSError: a file cannot be removed.
@@ -53,9 +55,18 @@ class Removal:
             for path in (*self.strategy.files, *self.strategy.blobs):
                 if os.path.lexists(path):  # which huggingface_hub only logs
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        freed = self.strategy.expected_freed_size if self.strategy else 0
+        removed, running = list[Path](), list[Path]()
         for path in self.partials:
-            path.unlink(missing_ok=True)
-            hf_cache.ranges_file(path).unlink(missing_ok=True)
+            with _locked(path) as free:
+                if not free:
+                    running.append(path)
+                elif path.is_file():  # it was not completed meanwhile
+                    freed += path.stat().st_size
+                    path.unlink()
+                    hf_cache.ranges_file(path).unlink(missing_ok=True)
+                    removed.append(path)
+        return replace(self, partials=tuple(removed), freed=freed, staying=_why_staying(running))
 
 
 def plan_removal(name: str) -> Removal:
@@ -78,11 +89,7 @@ def plan_removal(name: str) -> Removal:
         partials = hf_cache.partials(hub.repo) if own else []
     running = [part for part in partials if _is_pulled_now(part)]
     partials = [part for part in partials if part not in running]
-    repos = dict.fromkeys(_repo_of(part) for part in running)
-    staying += [
-        f"a download of {repo} runs: its part stays; to remove that, stop it first"
-        for repo in repos
-    ]
+    staying += _why_staying(running)
     if not paths and not partials:
         why = f" ({'; '.join(staying)})" if staying else ""
         if not running and not isinstance(ref, PairRef) and hf_cache.partials(hub.repo):
@@ -153,18 +160,40 @@ def _repo_of(part: Path) -> str:
     return part.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
 
 
+def _why_staying(running: list[Path]) -> tuple[str, ...]:
+    """A line about each repository with partial files that are fetched just now."""
+    return tuple(
+        f"a download of {repo} runs: its part stays; to remove that, stop it first"
+        for repo in dict.fromkeys(map(_repo_of, running))
+    )
+
+
+def _lock_of(part: Path) -> Path:
+    return hf_cache.lock(_repo_of(part), part.name.removesuffix(hf_cache.PARTIAL_SUFFIX))
+
+
 def _is_pulled_now(part: Path) -> bool:
     """Whether a process, this one or another, fetches into a partial file: it holds the lock."""
-    place = hf_cache.lock(_repo_of(part), part.name.removesuffix(hf_cache.PARTIAL_SUFFIX))
-    if not place.is_file():
+    if not _lock_of(part).is_file():
         return False
-    try:
-        with filelock.FileLock(place, timeout=0, mode=0o664, fallback_to_soft=False):
-            return False
-    except filelock.Timeout:
-        return True
-    except OSError:  # a file system without locks, or another user's
-        return False
+    with _locked(part) as free:
+        return not free
+
+
+@contextlib.contextmanager
+def _locked(part: Path) -> Iterator[bool]:
+    """Hold the lock of a partial file, as a pull does; False where one holds it."""
+    place, free = _lock_of(part), True
+    with contextlib.ExitStack() as held:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(place, timeout=0, mode=0o664, fallback_to_soft=False)
+            held.enter_context(lock)
+        except filelock.Timeout:
+            free = False
+        except OSError:  # a file system without locks, or another user's
+            pass
+        yield free
 
 
 def _of_hub(ref: HubRef) -> tuple[list[Path], bool]:
