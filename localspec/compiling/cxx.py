@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +23,14 @@ _ELSEWHERE = {
     "make room on that disk, or set TMPDIR to a folder on another": re.compile(
         r"No space left|quota exceeded", re.IGNORECASE
     ),
+    "processes or open files ran out: close other programs": re.compile(
+        r"temporarily unavailable|Too many open files", re.IGNORECASE
+    ),
+    "a file could not be read: look at that disk or network folder": re.compile(
+        r"Input/output error|Stale file handle", re.IGNORECASE
+    ),
 }
-"""What to do where memory or disk space was lacking, and what compilers and linkers say then."""
+"""What to do where the machine lacked something, and what compilers and linkers say then."""
 _CRASHED = re.compile(
     r"internal compiler error|signal terminated program|frontend command failed"
     r"|Segmentation fault|unable to execute command"
@@ -37,7 +44,7 @@ class Failure:
     why: str
     """Its own words, and what to do where it is known."""
     lacking: bool = False
-    """Whether memory or disk space was lacking: another time it may do."""
+    """Whether memory, disk space or the like was lacking: another time it may do."""
     crashed: bool = False
     """Whether the compiler itself failed."""
 
@@ -75,7 +82,9 @@ def first_error(stderr: bytes) -> str:
 
 def failure(status: int, stderr: bytes) -> Failure:
     """Why a compiler ended with a status other than 0; its messages must be in English."""
-    number = -status if status < 0 else max(0, status - 128)  # a shell between adds 128
+    number = -status if status < 0 else status - 128  # a shell between adds 128
+    if number not in iter(signal.Signals):
+        number = 0
     text = stderr.decode("utf-8", "replace")
     ended = f"the compiler was ended by signal {number}" if number else ""
     why = first_error(stderr) if text.strip() or not ended else ended
