@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from localspec.models.catalog import hf_cache
+from localspec.models.catalog.links import HubRef
+from localspec.models.catalog.resolve import cached
 
 COMMITS = ["a" * 40, "b" * 40]
 
@@ -89,3 +91,14 @@ def test_a_damaged_note_of_a_branch_is_none() -> None:
     hf_cache.write_ref("u/r", "main", COMMITS[0])
     (hf_cache.repo_folder("u/r") / "refs" / "main").write_bytes(b"\xff\xfe")
     assert hf_cache.ref("u/r") is None
+
+
+@pytest.mark.parametrize("tag", [None, "sub/"])
+def test_what_an_interrupted_pull_left_hides_no_whole_model(tag: str | None) -> None:
+    left = "sub/m-Q4_K_M-00001-of-00002.gguf"
+    placed(COMMITS[0], left, b"GGUF", "1" * 64)
+    assert cached(HubRef("u/r", tag)) is None
+    whole = placed(COMMITS[0], "sub/m-Q8_0.gguf", b"GGUF", "2" * 64)
+    assert cached(HubRef("u/r", tag)) == whole
+    assert cached(HubRef("u/r", "Q4_K_M")) is None
+    assert cached(HubRef("u/r", left)) is None

@@ -104,12 +104,15 @@ def _with_sidecar(name: str, target: ModelFile) -> Resolved:
 
 
 def cached(ref: HubRef, *, small: bool = False) -> Path | None:
-    """A model of the Hub in the cache; None if it is not there.
+    """A model of the Hub in the cache; None if it is not there. Where the reference names none, what
+    an interrupted pull left hides no whole one.
 
     Raises:
         UsageError: the reference matches several files there.
     """
-    for snapshot, found in hf_cache.models(ref):
+    names_one = ref.tag is not None and not ref.tag.endswith("/")
+    for snapshot, there in hf_cache.models(ref):
+        found = [model for model in there if names_one or model.whole]
         try:
             return snapshot / file_names.choose(ref, found, small=small).first.path
         except UsageError:
