@@ -364,6 +364,18 @@ def test_a_mirror_that_states_no_hash_at_all_is_named(
     assert "no sizes and hashes" in error(capfd, ONE, code=1)
 
 
+@pytest.mark.parametrize("odd", ["\ud800.gguf", "../../x.gguf", "\0.gguf", "gone.gguf"])
+def test_a_name_of_a_mirrors_listing_that_no_file_has_hides_no_other(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str], odd: str
+) -> None:
+    repo = hub.repo(ONE, {FILE: models.target})
+    listed = [{"rfilename": odd}, {"rfilename": FILE}]
+    hub.said = json.dumps({"sha": repo.main, "siblings": listed}).encode()
+    assert pulled(capfd, ONE, "--dry-run")["target"]["bytes"] == len(models.target)  # type: ignore[index]
+    asked = [request.path for request in hub.log if request.method == "HEAD"]
+    assert len(asked) == 1 + (odd == "gone.gguf")
+
+
 def test_a_repository_of_many_files_is_read_page_by_page(
     hub: Hub, models, capfd: pytest.CaptureFixture[str]
 ) -> None:

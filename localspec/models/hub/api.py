@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import httpx2
+
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
@@ -16,9 +18,9 @@ from localspec.models.catalog.links import is_offline
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import client
 from localspec.models.hub.answers import require_file
-from localspec.models.hub.client import NotAHubError, endpoint
+from localspec.models.hub.client import NotAHubError, StatusError, endpoint
 from localspec.models.hub.download_jobs import WaitNotices
-from localspec.models.hub.listings import files, licence, valid_entries
+from localspec.models.hub.listings import files, is_valid, licence, valid_entries
 from localspec.models.hub.retry import with_retries
 
 _REPO = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
@@ -90,7 +92,8 @@ class _Listing:
     def _entries(self, siblings: object, commit: str) -> list[RepoFile]:
         """Files by the answer itself, else by the tree, else by a request for each file."""
         listed = self._parsed(siblings)
-        lacking = [e for e in listed if not e.etag and e.path.lower().endswith(".gguf")]
+        models = [e for e in listed if e.path.lower().endswith(".gguf") and is_valid(e.path)]
+        lacking = [e for e in models if not e.etag]
         if not lacking and len(listed) < _LARGE:
             return valid_entries(listed)
         try:
@@ -98,7 +101,8 @@ class _Listing:
         except LocalspecError:  # a mirror without that listing
             if not lacking:
                 return valid_entries(listed)
-            found = [self._head(entry, commit) for entry in lacking[:_MOST_HEADS]]
+            asked = (self._head(entry, commit) for entry in lacking[:_MOST_HEADS])
+            found = [entry for entry in asked if entry is not None]
         if lacking and not valid_entries(found):
             raise self._not_a_hub("it states no sizes and hashes of files")
         return valid_entries(found)
@@ -119,10 +123,21 @@ class _Listing:
         except NotAHubError as error:
             raise self._not_a_hub(str(error)) from None
 
-    def _head(self, entry: RepoFile, commit: str) -> RepoFile:
-        """A file with size and hash by the headers of its own address."""
+    def _head(self, entry: RepoFile, commit: str) -> RepoFile | None:
+        """A file with size and hash by the headers of its own address; None if it is not there."""
         place = url(self._repo, commit, entry.path)
-        found = with_retries(self._repo, lambda: client.head(place), self._waits)
+
+        def ask() -> httpx2.Headers | None:
+            try:
+                return client.head(place)
+            except StatusError as error:
+                if error.status != 404:
+                    raise
+                return None
+
+        found = with_retries(self._repo, ask, self._waits)
+        if found is None:
+            return None
         size = found.get("X-Linked-Size") or found.get("Content-Length") or ""
         etag = (found.get("X-Linked-ETag") or found.get("ETag") or "").removeprefix("W/").strip('"')
         if not re.fullmatch(r"\d{1,15}", size, re.ASCII):

@@ -69,17 +69,18 @@ def _object(item: object) -> dict[str, Any]:
 
 def valid_entries(entries: list[RepoFile]) -> list[RepoFile]:
     """The files whose path and hash are safe as names on disk and on a terminal."""
-    return [entry for entry in entries if _is_valid(entry)]
+    return [entry for entry in entries if is_valid(entry.path) and _ETAG.fullmatch(entry.etag)]
 
 
-def _is_valid(entry: RepoFile) -> bool:
-    if "\\" in entry.path or not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
+def is_valid(path: str) -> bool:
+    """Whether a path is safe as a name on disk and on a terminal."""
+    if "\\" in path or not is_safe_name(path):
         return False
     return all(
         part not in {"", ".", ".."}
         and len(part.encode()) <= _MOST_NAME
         and not _OTHER_ON_WINDOWS.search(part)
-        for part in entry.path.split("/")
+        for part in path.split("/")
     )
 
 
