@@ -5,6 +5,7 @@ It serves real GGUFs, redirects to a "CDN" as the real one does, and misbehaves 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -118,6 +119,8 @@ class Hub:
         """A page that something between sends instead of every file, as portals and proxies do."""
         self.portal_length = True
         """Whether it says how long that page is."""
+        self.compresses = False
+        """Whether something between compresses every file, though nobody has asked for that."""
         self.ranges = True
         self.blobs = True
         """Whether a description lists sizes and hashes where it is asked to; mirrors may not."""
@@ -254,7 +257,8 @@ class Handler(BaseHTTPRequestHandler):
         if repo is None:
             return
         if self.hub.said is not None:
-            self._reply(200, self.hub.said, {"Content-Type": "application/json"})
+            kind = "text/html" if self.hub.said.startswith(b"<") else "application/json"
+            self._reply(200, self.hub.said, {"Content-Type": kind})
             return
         commit = repo.resolve(revision)
         if commit not in repo.commits or (kind == "tree" and not self.hub.tree):
@@ -339,6 +343,10 @@ class Handler(BaseHTTPRequestHandler):
             status = 206
             first = start + self.hub.shift
             extra["Content-Range"] = f"bytes {first}-{end - 1}/{len(data)}"
+        if self.hub.compresses:
+            extra["Content-Encoding"] = "gzip"
+            self._without_length(status, gzip.compress(data[start:end], 1), extra)
+            return
         self.send_response(status)
         for key, value in {**extra, "Content-Length": str(end - start)}.items():
             self.send_header(key, value)
@@ -357,14 +365,18 @@ class Handler(BaseHTTPRequestHandler):
                 self.hub.open -= 1
 
     def _portal(self, page: bytes) -> None:
+        kind = {"Content-Type": "text/html; charset=utf-8"}
         if self.hub.portal_length:
-            self._reply(200, page, {"Content-Type": "text/html; charset=utf-8"})
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Connection", "close")  # which says where it ends
+            self._reply(200, page, kind)
+        else:
+            self._without_length(200, page, kind)
+
+    def _without_length(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for key, value in {**headers, "Connection": "close"}.items():  # which says where it ends
+            self.send_header(key, value)
         self.end_headers()
-        self.wfile.write(page)
+        self.wfile.write(body)
 
     def _wait(self, step: int, *, trickles: bool) -> None:
         """Wait as long as this hub does before it sends so many bytes."""

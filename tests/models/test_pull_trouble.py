@@ -22,6 +22,7 @@ from hub_server import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from odd_server import OddServer
 from pulling import Pair, blob, error, kept_bytes, partial_bytes, pull, pulled
 from waiting import until
 
@@ -264,6 +265,81 @@ def test_a_login_page_instead_of_a_header_is_said(
     hub.repo("org/Behind-GGUF", {"behind-Q4_0.gguf": models.target})
     hub.portal = b"<html>log in</html>" * 100
     assert "login page" in error(capfd, "org/Behind-GGUF", "--draft", "none", code=1)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_file_that_something_between_compresses_costs_nothing_that_has_arrived(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], ranges: bool
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    part = hf_cache.partial(TARGET, sha256(models.target))
+    part.parent.mkdir(parents=True)
+    part.write_bytes(models.target[:500_000])
+    hub.compresses, hub.ranges = True, ranges
+    line = error(capfd, "tiny", code=1)
+    assert "compressed (gzip)" in line
+    assert part.read_bytes() == models.target[:500_000]
+    hub.compresses, hub.ranges = False, True
+    found = pulled(capfd, "tiny")
+    assert found["fetched_bytes"] == len(models.target) + len(models.draft) - 500_000
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_header_that_something_between_compresses_is_said(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str], ranges: bool
+) -> None:
+    hub.repo("org/Behind-GGUF", {"behind-Q4_0.gguf": models.target})
+    hub.compresses, hub.ranges = True, ranges
+    line = error(capfd, "org/Behind-GGUF", "--draft", "none", code=1)
+    assert "compressed (gzip)" in line
+
+
+PAGE = b"<html><body>Log in</body></html>"
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_a_login_page_instead_of_the_first_answer_is_said(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch, mirror: bool
+) -> None:
+    if not mirror:
+        monkeypatch.delenv("HF_ENDPOINT")
+        monkeypatch.setattr("localspec.models.hub.client.HUB", hub.url)
+    hub.said = PAGE
+    line = error(capfd, "tiny", code=1)
+    assert "a login page of the network or a proxy" in line
+    assert "log in with a browser" in line
+    assert ("HF_ENDPOINT" in line) is mirror
+    hub.said = b"no JSON"
+    line = error(capfd, "tiny", code=1)
+    assert "login page" not in line
+    assert ("HF_ENDPOINT" in line) is mirror
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(511, "log in with a browser"), (407, "the proxy wants a login (407)")]
+)
+@pytest.mark.parametrize("where", ["/api/", "/cdn/"])
+def test_a_network_or_a_proxy_that_wants_a_login_is_said_at_once(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], where: str, status: int, words: str
+) -> None:
+    hub.faults = [Fault(where, status) for _ in range(9)]
+    line = error(capfd, "tiny", code=1)
+    assert words in line
+    assert "HF_ENDPOINT" not in line
+    assert len(hub.faults) >= 7  # two files are fetched at a time
+
+
+def test_a_proxy_that_wants_a_login_before_it_connects_is_said_at_once(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with OddServer(refusal) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        assert "the proxy wants a login (407)" in error(capfd, "tiny", code=1)
+    assert proxy.asked == 1
 
 
 def test_a_login_page_for_a_while_is_waited_for(

@@ -104,8 +104,8 @@ def _with_sidecar(name: str, target: ModelFile) -> Resolved:
 
 
 def cached(ref: HubRef, *, small: bool = False) -> Path | None:
-    """A model of the Hub in the cache; None if it is not there. Where the reference names none, what
-    an interrupted pull left hides no whole one.
+    """A model of the Hub in the cache; None if it is not there. Where the reference names no single
+    one, what an interrupted pull left hides no whole one.
 
     Raises:
         UsageError: the reference matches several files there.

@@ -17,9 +17,10 @@ from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.links import is_offline
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import client
-from localspec.models.hub.answers import require_file
+from localspec.models.hub.answers import encoding, require_file, require_plain
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint
 from localspec.models.hub.download_jobs import WaitNotices
+from localspec.models.hub.error_messages import hub_error
 from localspec.models.hub.listings import files, is_valid, licence, valid_entries
 from localspec.models.hub.retry import with_retries
 
@@ -121,7 +122,7 @@ class _Listing:
         try:
             return files(listing)
         except NotAHubError as error:
-            raise self._not_a_hub(str(error)) from None
+            raise hub_error(self._repo, error, 0.0) from None
 
     def _head(self, entry: RepoFile, commit: str) -> RepoFile | None:
         """A file with size and hash by the headers of its own address; None if it is not there."""
@@ -138,7 +139,8 @@ class _Listing:
         found = with_retries(self._repo, ask, self._waits)
         if found is None:
             return None
-        size = found.get("X-Linked-Size") or found.get("Content-Length") or ""
+        length = "" if encoding(found) else found.get("Content-Length", "")
+        size = found.get("X-Linked-Size") or length
         etag = (found.get("X-Linked-ETag") or found.get("ETag") or "").removeprefix("W/").strip('"')
         if not re.fullmatch(r"\d{1,15}", size, re.ASCII):
             return entry
@@ -148,9 +150,7 @@ class _Listing:
         return with_retries(self._repo, lambda: client.get_json(place), self._waits)
 
     def _not_a_hub(self, how: str) -> LocalspecError:
-        return LocalspecError(
-            f"{client.shown()} does not answer as a Hub does ({how}); check HF_ENDPOINT"
-        )
+        return hub_error(self._repo, NotAHubError(how), 0.0)
 
 
 def url(repo: str, commit: str, path: str) -> str:
@@ -162,6 +162,7 @@ def _range(repo: Repo, entry: RepoFile, start: int, end: int) -> bytes:
     """The bytes of a range of a file."""
     place = url(repo.name, repo.commit, entry.path)
     with client.stream(place, client.headers(start=start, end=end)) as response:
+        require_plain(response, entry)
         # A server without range requests sends the whole file: read up to the end of the range.
         whole = response.status_code != 206
         if whole:

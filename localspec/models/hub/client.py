@@ -22,6 +22,7 @@ from localspec.core import proxies
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.files.private import without_user
 from localspec.models.catalog.links import is_offline, is_true
+from localspec.models.hub.answers import is_page
 
 HUB = "https://huggingface.co"
 READ_TIMEOUT = 30.0
@@ -49,6 +50,11 @@ class StatusError(Exception):
 class NotAHubError(Exception):
     """An answer that no Hub gives; ``str`` says in which way."""
 
+    def __init__(self, how: str, *, page: bool = False) -> None:
+        super().__init__(how)
+        self.page = page
+        """Whether it is a page for a browser."""
+
 
 REQUEST_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, StatusError)
 """Errors that a request can end in, apart from LocalspecErrors."""
@@ -68,6 +74,15 @@ def endpoint() -> str:
     told = without_user(text)
     hint = f"; write https://{told}" if proxies.is_address(f"https://{text}", proxies.WEB) else ""
     raise UsageError(f"HF_ENDPOINT={told} is not an http address{hint}")
+
+
+def is_mirror() -> bool:
+    """Whether HF_ENDPOINT names another address than the Hub's.
+
+    Raises:
+        UsageError: see `endpoint`.
+    """
+    return endpoint() != HUB
 
 
 def shown() -> str:
@@ -183,7 +198,7 @@ def get_json(url: str) -> tuple[object, str | None]:
     try:
         return json.loads(body), None if following is None else str(following)
     except (ValueError, RecursionError):
-        raise NotAHubError("it sends no JSON") from None
+        raise NotAHubError("it sends no JSON", page=is_page(response.headers)) from None
 
 
 def head(url: str) -> httpx2.Headers:

@@ -14,7 +14,7 @@ import httpx2
 
 from localspec.core.errors import Interrupted, ModelFileError
 from localspec.models.hub import api, client
-from localspec.models.hub.answers import WrongAnswerError, require_file
+from localspec.models.hub.answers import WrongAnswerError, require_file, require_plain
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
 from localspec.models.hub.client import REQUEST_ERRORS, StatusError
 from localspec.models.hub.connection_limit import ConnectionLimit
@@ -227,6 +227,7 @@ class Connection(threading.Thread):
                     f"{job.entry.path} of {job.repo} was replaced while it was being pulled; pull "
                     "again for the new one"
                 )
+        require_plain(response, job.entry)
         if response.status_code == 206:
             found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if found is None or int(found[1]) != claim.at:

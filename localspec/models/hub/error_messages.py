@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 
+import httpx2
+
 from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
 from localspec.models.catalog.links import is_true
-from localspec.models.hub.answers import WrongAnswerError
-from localspec.models.hub.client import NotAHubError, StatusError, endpoint, shown, token
+from localspec.models.hub.answers import ELSEWHERE, LOG_IN, LOGIN_PAGE, WrongAnswerError
+from localspec.models.hub.client import NotAHubError, StatusError, endpoint, is_mirror, shown, token
 
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}
+_PROXY_LOGIN, _NETWORK_LOGIN = 407, 511
 
 
 class RevisionGoneError(ModelNotFoundError):
@@ -21,8 +24,10 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
     """The error to raise for a failed request; ``wait``: seconds that the server asks to wait."""
     if isinstance(error, NotAHubError):
         return LocalspecError(
-            f"{shown()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
+            f"{shown()} does not answer as a Hub does ({error}); {_what_helps(error)}"
         )
+    if (status := login_wanted(error)) is not None:
+        return _how_to_log_in(status)
     if isinstance(error, StatusError):
         if error.redirected:
             return _by_cdn(repo, error)
@@ -34,6 +39,29 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
         f"cannot reach {shown()}: {reason}; the demo and downloaded models still work, with "
         "--offline"
     )
+
+
+def login_wanted(error: Exception) -> int | None:
+    """The status by which a proxy or the network asks for a login; None for any other error."""
+    if isinstance(error, StatusError) and error.status in {_PROXY_LOGIN, _NETWORK_LOGIN}:
+        return error.status
+    refused = isinstance(error, httpx2.ProxyError) and str(error).startswith(str(_PROXY_LOGIN))
+    return _PROXY_LOGIN if refused else None
+
+
+def _how_to_log_in(status: int) -> LocalspecError:
+    if status == _NETWORK_LOGIN:
+        return LocalspecError(f"the network wants a login ({status}); {LOG_IN}, and pull again")
+    return LocalspecError(
+        f"the proxy wants a login ({status}); write http://USER:PASSWORD@HOST:PORT into "
+        "HTTPS_PROXY or HTTP_PROXY, and pull again"
+    )
+
+
+def _what_helps(error: NotAHubError) -> str:
+    if error.page:
+        return LOGIN_PAGE + (", or check HF_ENDPOINT" if is_mirror() else "")
+    return "check HF_ENDPOINT" if is_mirror() else f"pull again later, or {ELSEWHERE}"
 
 
 def why_unreachable(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from localspec.core.errors import Interrupted
 from localspec.models.hub.answers import WrongAnswerError
 from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
 from localspec.models.hub.download_jobs import WaitNotices
-from localspec.models.hub.error_messages import hub_error
+from localspec.models.hub.error_messages import hub_error, login_wanted
 
 ATTEMPTS = 8
 """Attempts in a row without progress before a download fails; two minutes with the waits."""
@@ -81,7 +81,7 @@ class Retry:
             # A signed address that has expired; the next attempt asks the Hub for a new one.
             stale = error.redirected and error.status in _STALE
             return min(most, _STALE_ATTEMPTS) if stale else 1
-        if isinstance(error, httpx2.UnsupportedProtocol):
+        if isinstance(error, httpx2.UnsupportedProtocol) or login_wanted(error):
             return 1
         return most if isinstance(error, httpx2.TransportError) else 1
 
