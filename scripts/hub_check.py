@@ -59,7 +59,7 @@ class Expectations:
 
     def the_tree_says_the_same_as_the_description(self) -> None:
         place = f"{client.endpoint()}/api/models/{self.name}/tree/{self.repo.commit}"
-        page, _ = client.get_json(f"{place}?recursive=true")
+        page, _ = client.get_json(f"{place}?recursive=true", threading.Event())
         found = {entry.path: entry for entry in listings.files(page)}
         expect(found.get(self.file) == self.entry, f"{found.get(self.file)}, not {self.entry}")
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx2
 import huggingface_hub
 import pytest
 from hub_server import (
@@ -27,6 +28,7 @@ from hub_server import (
     sha256,
 )
 from huggingface_hub.utils import _shared_blobs
+from odd_server import HEAD, OddServer
 from pulling import Pair, pull
 from waiting import until
 
@@ -49,6 +51,7 @@ from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress, WaitNotices
 from localspec.models.hub.error_messages import _without_access, hub_error
 from localspec.models.hub.listings import valid_entries
+from localspec.models.hub.pull_planner import prepare
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
@@ -248,6 +251,76 @@ def test_an_odd_proxy_for_other_addresses_hurts_nobody(
     monkeypatch.setenv("ALL_PROXY", "what is that")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     pull(capfd, "tiny")
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that wait for each byte as long as no test does."""
+    monkeypatch.setattr(client, "READ_TIMEOUT", 600.0)
+
+
+def asking() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "asking the Hub"]
+
+
+SLOW = [(b"", False), (b"HTTP/1.1 200 OK\r\nX:", True), (HEAD, True)]
+
+
+@pytest.mark.usefixtures("hf_home", "patient")
+@pytest.mark.parametrize(("said", "trickles"), SLOW, ids=["silent", "a slow head", "a slow body"])
+def test_planning_that_is_cancelled_waits_for_no_answer(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, trickles: bool
+) -> None:
+    waits, ended = WaitNotices(), []
+
+    def plan() -> None:
+        with pytest.raises(Interrupted):
+            prepare(ONE, None, waits)
+        ended.append(True)
+
+    with OddServer(said, trickles=trickles) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "*")
+        planning = threading.Thread(target=plan)
+        planning.start()
+        until(lambda: hub.asked)
+        waits.cancel.set()
+        until(lambda: ended)
+        if said == HEAD:
+            until(lambda: not asking())  # nobody reads on
+    planning.join()
+    until(lambda: not asking())
+
+
+@pytest.mark.usefixtures("hf_home", "patient")
+def test_an_answer_that_comes_too_slowly_is_given_up(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LONGEST_ANSWER", 0.1)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    with OddServer(HEAD, trickles=True) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "*")
+        assert "the answer comes too slowly" in error(capfd, ONE, code=1)
+    assert hub.asked > 1
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_header_that_comes_too_slowly_is_given_up(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LONGEST_ANSWER", 0.1)
+    hub.repo(ONE, {FILE: models.target})
+    hub.most = 0
+    assert "the answer comes too slowly" in error(capfd, ONE, code=1)
+
+
+def test_a_large_answer_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LONGEST_ANSWER", -9.0)
+    chunks = [bytes(200_000)] * 2
+    assert list(client.in_time(iter(chunks), threading.Event())) == chunks
+    with pytest.raises(httpx2.ReadTimeout):
+        list(client.in_time(iter([b"x"]), threading.Event()))
 
 
 @pytest.mark.usefixtures("pair")

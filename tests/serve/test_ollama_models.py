@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE
+from odd_server import OddServer
 from waiting import until_so
 
 from localspec.core.embedded import EmbeddingInfo
 from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.models.catalog import hf_cache
+from localspec.serve.backend.downloads import AT_ONCE
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.service import Service
 from localspec.serve.http.errors import ApiError
@@ -236,9 +239,31 @@ async def test_a_client_that_leaves_stops_its_download(world, hub):
     assert await anext(pulling) == {"status": "pulling manifest"}
     await pulling.aclose()
     assert downloads._running == 0
+    await until_so(lambda: not asking())
     asked = len(hub.log)
     await asyncio.sleep(0)
     assert len(hub.log) == asked
+
+
+def asking():
+    return [thread for thread in threading.enumerate() if thread.name == "asking the Hub"]
+
+
+@pytest.mark.usefixtures("hf_home")
+async def test_a_client_that_leaves_frees_its_place_though_the_hub_is_silent(world, monkeypatch):
+    monkeypatch.setattr("localspec.models.hub.client.READ_TIMEOUT", 600.0)
+    monkeypatch.setenv("NO_PROXY", "*")
+    downloads = world.service.downloads
+    with OddServer() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        for number in range(1, AT_ONCE + 2):
+            pulling = downloads.pull(f"org/{'A' * number}-GGUF")
+            assert await anext(pulling) == {"status": "pulling manifest"}
+            await until_so(lambda: hub.asked == number)  # noqa: B023
+            leaving = asyncio.create_task(pulling.aclose())
+            await until_so(leaving.done)
+            assert downloads._running == 0
+    await until_so(lambda: not asking())
 
 
 @pytest.mark.usefixtures("pair")

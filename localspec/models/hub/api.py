@@ -5,6 +5,7 @@ GGUF headers, read without fetching the files.
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -147,7 +148,8 @@ class _Listing:
         return RepoFile(entry.path, int(size), etag if len(etag) == 64 else None, etag)
 
     def _ask(self, place: str) -> tuple[Any, str | None]:
-        return with_retries(self._repo, lambda: client.get_json(place), self._waits)
+        waits = self._waits
+        return with_retries(self._repo, lambda: client.get_json(place, waits.cancel), waits)
 
     def _not_a_hub(self, how: str) -> LocalspecError:
         return hub_error(self._repo, NotAHubError(how), 0.0)
@@ -158,7 +160,7 @@ def url(repo: str, commit: str, path: str) -> str:
     return f"{endpoint()}/{repo}/resolve/{commit}/{quote(path)}"
 
 
-def _range(repo: Repo, entry: RepoFile, start: int, end: int) -> bytes:
+def _range(repo: Repo, entry: RepoFile, start: int, end: int, cancel: threading.Event) -> bytes:
     """The bytes of a range of a file."""
     place = url(repo.name, repo.commit, entry.path)
     with client.stream(place, client.headers(start=start, end=end)) as response:
@@ -168,7 +170,7 @@ def _range(repo: Repo, entry: RepoFile, start: int, end: int) -> bytes:
         if whole:
             require_file(response, entry)
         skip, found = start if whole else 0, bytearray()
-        for chunk in response.iter_raw():
+        for chunk in client.in_time(response.iter_raw(), cancel):
             found += chunk
             if len(found) >= skip + end - start:
                 break
@@ -200,7 +202,8 @@ def _read(repo: Repo, entry: RepoFile, waits: WaitNotices) -> Header:
             pass
 
     def fetch(start: int, end: int) -> bytes:
-        return with_retries(repo.name, lambda: _range(repo, entry, start, end), waits)
+        cancel = waits.cancel
+        return with_retries(repo.name, lambda: _range(repo, entry, start, end, cancel), waits)
 
     name = entry.path.rsplit("/", 1)[-1]
     header = parse_header(fetch, entry.size, name)

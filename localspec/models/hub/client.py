@@ -13,13 +13,15 @@ import contextlib
 import functools
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 
 import httpx2
 
 from localspec import __version__
 from localspec.core import proxies
-from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
+from localspec.core.errors import AccessError, Interrupted, ModelNotFoundError, UsageError
 from localspec.core.files.private import without_user
 from localspec.models.catalog.links import is_offline, is_true
 from localspec.models.hub.answers import is_page
@@ -27,6 +29,8 @@ from localspec.models.hub.answers import is_page
 HUB = "https://huggingface.co"
 READ_TIMEOUT = 30.0
 """Seconds without a byte; HF_HUB_DOWNLOAD_TIMEOUT overrides it."""
+LONGEST_ANSWER, _LEAST_RATE = 60.0, 10_000
+"""Seconds that the answer to a question may take; longer if it brings so many bytes a second."""
 _CONNECT_TIMEOUT = 10.0
 _MOST_JSON = 32 << 20
 """Bytes of one answer; a page of a thousand files has half a megabyte."""
@@ -178,16 +182,34 @@ def stream(
         yield response
 
 
-def get_json(url: str) -> tuple[object, str | None]:
+def in_time(chunks: Iterator[bytes], cancel: threading.Event) -> Iterator[bytes]:
+    """The parts of an answer, each of which has the time that a connection may be silent.
+
+    Raises:
+        Interrupted: ``cancel`` is set.
+        httpx2.ReadTimeout: all of it takes too long.
+    """
+    begun, n_bytes = time.monotonic(), 0
+    for chunk in chunks:
+        n_bytes += len(chunk)
+        if cancel.is_set():
+            raise Interrupted("interrupted")
+        if time.monotonic() - begun > LONGEST_ANSWER + n_bytes / _LEAST_RATE:
+            raise httpx2.ReadTimeout("the answer comes too slowly")
+        yield chunk
+
+
+def get_json(url: str, cancel: threading.Event) -> tuple[object, str | None]:
     """The JSON at an address of the Hub, and the address of its next page.
 
     Raises:
         NotAHubError: the answer is not JSON, too large or too deep, or its next page is elsewhere.
+        Interrupted: see `in_time`.
         StatusError, httpx2.HTTPError, LocalspecError: see `stream`.
     """
     body = bytearray()
     with stream(url, _own_headers(), limit="HF_HUB_ETAG_TIMEOUT") as response:
-        for chunk in response.iter_bytes():
+        for chunk in in_time(response.iter_bytes(), cancel):
             body += chunk
             if len(body) > _MOST_JSON:
                 raise NotAHubError(f"it sends more than {_MOST_JSON >> 20} MiB")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,6 +34,8 @@ SHOWN_FROM = 2.0
 """Seconds; shorter waits are not shown."""
 _COUNT = 1.0
 """Seconds between two steps of a countdown."""
+_TICK = 0.05
+"""Seconds between two looks whether a request is still wanted."""
 _EXHAUSTED = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})")
 """RateLimit header: no requests remain for ``t`` seconds."""
 _RETRY = frozenset({408, 429, 500, 502, 503, 504})
@@ -104,11 +108,33 @@ def with_retries(repo: str, attempt: Callable[[], _Result], waits: WaitNotices) 
     retry = Retry(repo, waits, question=True)
     while True:
         try:
-            return attempt()
+            return _while_wanted(attempt, waits.cancel)
         except NotAHubError as error:
             raise hub_error(repo, error, 0.0) from None
         except REQUEST_ERRORS as error:
             retry.wait(error)
+
+
+def _while_wanted(attempt: Callable[[], _Result], cancel: threading.Event) -> _Result:
+    """The result of ``attempt``, in a thread that ends on its own: a name that is looked up and a
+    server that is silent cannot be interrupted, and the end of a program does not wait for them.
+
+    Raises:
+        Interrupted: ``cancel`` was set.
+    """
+    future = concurrent.futures.Future[_Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(attempt())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="asking the Hub", daemon=True).start()
+    while not concurrent.futures.wait([future], _TICK).done:
+        if cancel.is_set():
+            raise Interrupted("interrupted")
+    return future.result()
 
 
 def requested_wait(error: Exception) -> float:
