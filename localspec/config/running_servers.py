@@ -3,7 +3,8 @@
 A chat finds there the server that has its model loaded already. The files hold no key.
 
 Containers and other machines may have the same home. Whether a process runs can be told only where
-its number was given, so names of files begin with that place, and those of others are left alone.
+its number was given, so names of files begin with that place, and those of others are left alone,
+but for old ones: a server that runs writes its own anew each day.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
 from localspec.core.processes import starts
 
-_OLD_S = 60 * 86400.0
+REFRESH_S = 86400.0
+"""Seconds after which a server that runs is announced again."""
+_OLD_S = 60 * REFRESH_S
 """Age from which the file of another place, which may not exist any more, is removed."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NUMBERS = Path("/proc/self/ns/pid")
@@ -79,10 +82,10 @@ def running() -> list[RunningServer]:
         if file.name.startswith(place):
             server = _read(file)
             if server is not None:
-                found.append((written, server))
+                found.append(server)
         elif time.time() - written > _OLD_S:
             withdraw(file)
-    return [server for _, server in sorted(found, key=lambda one: one[0], reverse=True)]
+    return sorted(found, key=lambda server: server.began, reverse=True)
 
 
 def _files() -> Iterator[tuple[float, Path]]:

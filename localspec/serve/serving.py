@@ -186,9 +186,11 @@ class Serving:
                 await self._embeddings.check()
             garbage.collect_new()
             self._front.ready(self.service, address)
-            announced = running_servers.announce(self._described(address))
+            described, announced = self._described(address), None
             try:
-                await stopping
+                while not stopping.done():
+                    announced = running_servers.announce(described) or announced
+                    await asyncio.wait({stopping}, timeout=running_servers.REFRESH_S)
             finally:
                 running_servers.withdraw(announced)
         finally:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http import h11_impl
 from waiting import until_so
 
+from localspec.config import running_servers
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.body_budget import FREE
 from localspec.serve.http.errors import bad_request
@@ -675,6 +676,24 @@ async def livez(path):
     answer = await reader.read()
     writer.close()
     return answer
+
+
+@needs_unix
+async def test_a_server_that_has_run_for_months_is_removed_by_no_other_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(running_servers, "REFRESH_S", 0.02)
+    async with contextlib.AsyncExitStack() as stack:
+        _, serving, running = await start_serving(stack, tmp_path / "s.sock")
+        await until_so(running_servers.running)
+        (file,) = running_servers._folder().glob("*.json")
+        os.utime(file, (0, 0))
+        await until_so(lambda: file.stat().st_mtime > 0)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(running_servers, "_place", lambda: "another-1-")
+            assert running_servers.running() == []
+        assert file.exists()
+        serving.stop(0)
+        assert await running == 0
+        assert not file.exists()
 
 
 @needs_unix
