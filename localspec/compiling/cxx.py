@@ -83,7 +83,7 @@ def first_error(stderr: bytes) -> str:
 def failure(status: int, stderr: bytes) -> Failure:
     """Why a compiler ended with a status other than 0; its messages must be in English."""
     number = -status if status < 0 else status - 128  # a shell between adds 128
-    if number not in iter(signal.Signals):
+    if number not in {known.value for known in signal.Signals}:
         number = 0
     text = stderr.decode("utf-8", "replace")
     ended = f"the compiler was ended by signal {number}" if number else ""

@@ -310,6 +310,7 @@ def test_a_header_that_comes_too_slowly_is_given_up(
     hub: Hub, models, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "LONGEST_ANSWER", 0.1)
+    monkeypatch.setattr(api, "_cached", {})  # by a test before
     hub.repo(ONE, {FILE: models.target})
     hub.most = 0
     assert "the answer comes too slowly" in error(capfd, ONE, code=1)
