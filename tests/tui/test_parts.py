@@ -575,11 +575,7 @@ def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capf
     def on_mount(self):
         raise ValueError("secret")
 
-    async def closed(self):
-        self.session.chat.recorder.close()
-
     monkeypatch.setattr(ChatApp, "on_mount", on_mount)
-    monkeypatch.setattr(ChatApp, "on_unmount", closed)
     monkeypatch.setattr(ChatApp, "run", lambda self: App.run(self, headless=True))
     with pytest.raises(ValueError, match="secret"):
         run(Options(model="demo"), Sampling())
