@@ -202,6 +202,9 @@ class EmbeddingProcess:
         await self._turn.enter(caller)
         try:
             await self.start()
+            if self.info is None:  # it ended in the instant in which it was ready
+                assert self._process is not None
+                raise EngineError(_CLOSED if self._closed else await self._end(self._process))
             future = self._send(caller, message)
         except BaseException:
             self._turn.leave(caller)
