@@ -247,7 +247,7 @@ class Runtime:
 
     def load_adapter(self, path: Path) -> None:
         """Load a LoRA adapter of the target for requests to come (`ReplyRequest.adapters`), or
-        again where its file has changed, once no running reply uses it.
+        again where its file has changed; replies that run go on with what they began with.
 
         Raises:
             LocalspecError: it is none, of another model, or there are too many; see
@@ -257,7 +257,7 @@ class Runtime:
         self._scheduler.load_adapter(path)
 
     def unload_adapter(self, path: Path) -> None:
-        """Free such an adapter, once no running reply uses it.
+        """Unload such an adapter; its memory is freed once no reply uses it.
 
         Raises:
             UsageError: it was loaded with the model.

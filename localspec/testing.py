@@ -5,7 +5,7 @@ Public: tests of drafters, verifiers and policies written elsewhere may use them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -113,9 +113,9 @@ class TableTarget:
     def unload_adapter(self, path: Path) -> None:
         """None is loaded."""
 
-    def adapted(self, path: Path) -> list[int]:
-        """No sequence is."""
-        del path
+    def free_adapters(self, used: Iterable[Blend]) -> list[int]:
+        """There are none."""
+        del used
         return []
 
     def stop_encoding(self, seq: int) -> None:

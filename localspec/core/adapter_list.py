@@ -69,6 +69,11 @@ class Blend:
     key: str = ""
     """Tells it from other blends; "" is what the model was loaded with."""
 
+    @property
+    def digests(self) -> frozenset[str]:
+        """Those of the adapters' files."""
+        return frozenset(digest for digest, _ in self.parts)
+
     def owner(self, name: str) -> str:
         """The owner, in the prefix cache, of what was read with it for a user of that name."""
         return f"adapters {self.key} {name}" if self.key else name

@@ -4,8 +4,9 @@ for all that another one has sent.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Generic, Protocol, TypeVar
 
 _CALLERS = 4096
@@ -41,6 +42,10 @@ class InTurn(Generic[_W]):
     def __len__(self) -> int:
         """How many wait, with those that are over but were not passed yet."""
         return sum(map(len, self._lines.values()))
+
+    def __iter__(self) -> Iterator[_W]:
+        """All that waits."""
+        return itertools.chain.from_iterable(self._lines.values())
 
     def add(self, one: _W, *, first: bool = False) -> None:
         """Let something wait, behind all of its caller, or ``first`` of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -188,7 +188,8 @@ class AdaptsSequences(Protocol):
         """
 
     def load_adapter(self, path: Path) -> None:
-        """Load an adapter that fits the model, or the same again where its file has changed.
+        """Load an adapter that fits the model. Where its file has changed, its name means the new
+        one for the blends to come; the one before stays for those that have it.
 
         Raises:
             UsageError: it stays as it was loaded with the model, or there are too many.
@@ -196,14 +197,17 @@ class AdaptsSequences(Protocol):
         """
 
     def unload_adapter(self, path: Path) -> None:
-        """Free an adapter that no sequence uses. One that is not loaded is passed over.
+        """Take the name of an adapter away, which stays for the blends that have it. One that is
+        not loaded is passed over.
 
         Raises:
             UsageError: it was loaded with the model.
         """
 
-    def adapted(self, path: Path) -> list[int]:
-        """The sequences that have an adapter."""
+    def free_adapters(self, used: Iterable[Blend]) -> list[int]:
+        """Free the adapters that have no name any more, but for those of the blends that are
+        ``used``; the sequences that had one of them are returned, and must be emptied.
+        """
 
 
 class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):

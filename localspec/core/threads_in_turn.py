@@ -74,6 +74,7 @@ class ThreadsInTurn:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()  # may fail, and is tried again with the next task
                 self._threads.append(thread)
+            self._places.tidy()  # what was cancelled may hold many megabytes, counted no more
             self._places.add(task, first=first)
             self._changed.notify_all()
 

@@ -86,7 +86,11 @@ class EmbeddingProcess:
                 raise self._failed
             self._starting = asyncio.create_task(self._start(), name="loading a model of texts")
             self._starting.add_done_callback(self._attempted)
-        return await asyncio.shield(self._starting)
+        info = await asyncio.shield(self._starting)
+        if self.info is None:  # it ended in the instant in which it was ready
+            assert self._process is not None
+            raise EngineError(_CLOSED if self._closed else await self._end(self._process))
+        return info
 
     async def embed(
         self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False, caller: str = ""

@@ -94,7 +94,7 @@ class OwnEngine(Engine, Protocol):
         ...
 
     async def adapter(self, path: Path, *, load: bool) -> None:
-        """Load or unload an adapter, once no running reply uses it."""
+        """Load or unload an adapter for requests to come."""
         ...
 
 

@@ -21,9 +21,9 @@ Commands (client to engine, `localspec.engine.messages`)::
                                      text and tokens of a request's prompt; see
                                      localspec.runtime.Runtime.tokenize. Answered by tokenized or
                                      failed
-    adapter    id, path, load        load or unload an adapter of the target, once no running reply
-                                     uses it; see localspec.runtime.Runtime.load_adapter. Answered
-                                     by adapted or failed
+    adapter    id, path, load        load or unload an adapter of the target for requests to come;
+                                     see localspec.runtime.Runtime.load_adapter. Answered by
+                                     adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt"). examine and
                                      tokenize end with failed, unless they are done before

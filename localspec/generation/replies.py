@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, ReplyEvent
@@ -317,21 +316,13 @@ class RunningReplies:
 
     # -- adapters ------------------------------------------------------------------------------
 
-    def adapt(self, path: Path, change: Callable[[Path], None]) -> None:
-        """Have the target load or unload an adapter, which no running reply may use; sequences at
-        rest that it was used for are emptied.
-
-        Raises:
-            UsageError, ModelFileError: as ``change``.
+    def free_adapters(self, ready: Iterable[Ready]) -> None:
+        """Free the adapters that were unloaded, but for those of replies that run or are ``ready``;
+        sequences at rest that one was used for are emptied.
         """
-        for seq in self._pair.target.adapted(path):
+        replies = itertools.chain(self.running, ready)
+        for seq in self._pair.target.free_adapters(one.prepared.blend for one in replies):
             self._sequences.forget(seq)
-        change(path)
-
-    def use(self, path: Path) -> bool:
-        """Whether running replies use an adapter."""
-        adapted = {*self._pair.target.adapted(path)}
-        return any(running.seq in adapted for running in self.running)
 
     # -- all of them ---------------------------------------------------------------------------
 

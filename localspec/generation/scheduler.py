@@ -53,8 +53,6 @@ class _Call:
     """Gets the sequences that no reply uses."""
     needs_sequence: bool
     """Whether it waits until there is one."""
-    without: Path | None = None
-    """An adapter: it waits until no running reply uses it."""
     result: Future[Any] = field(default_factory=Future)
 
     def run(self, free: Sequence[int]) -> None:
@@ -153,17 +151,15 @@ class Scheduler:
         work: Callable[[Sequence[int]], _T],
         *,
         needs_sequence: bool = False,
-        without: Path | None = None,
     ) -> _T:
         """Do something on the models between two rounds, and return what it returns. It gets the
-        sequences that no reply uses; where it ``needs_sequence``, it waits for one, and until no
-        running reply uses the adapter that it is to be done ``without``.
+        sequences that no reply uses; where it ``needs_sequence``, it waits for one.
 
         Raises:
             UsageError: closed.
             Exception: what ``work`` raises.
         """
-        call = _Call(work, needs_sequence, without)
+        call = _Call(work, needs_sequence)
         with self._lock:
             self._start()
             self._messages.put(call)
@@ -228,6 +224,7 @@ class Scheduler:
                 phases.run("begins", self._admit)
                 self.replies.read()
                 self.replies.decode()
+                phases.run("adapters", self._free_adapters)
             self.replies.end_all()
         except BaseException as defect:
             log.exception("the scheduler failed")
@@ -264,8 +261,7 @@ class Scheduler:
     def _run_calls(self) -> None:
         for call in [*self._calls]:
             free = self.replies.free()
-            used = call.without is not None and self.replies.use(call.without)
-            if (free or not call.needs_sequence) and not used:
+            if free or not call.needs_sequence:
                 self.replies.deliveries.complete()
                 self._calls.remove(call)
                 with self._stop.computing_for(()):
@@ -279,6 +275,9 @@ class Scheduler:
         while self._ready and self.replies.free():
             if (ready := self._ready.next()) is not None:
                 self.replies.admit(ready)
+
+    def _free_adapters(self) -> None:
+        self.replies.free_adapters(self._ready)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -325,17 +324,22 @@ class Scheduler:
             UsageError: closed, or as `AdaptsSequences.load_adapter`.
             ModelFileError: as that.
         """
-        load = self._pair.target.load_adapter
-        self.call(lambda _free: self.replies.adapt(path, load), without=path)
+        self._adapt(path, self._pair.target.load_adapter)
 
     def unload_adapter(self, path: Path) -> None:
-        """Free an adapter.
+        """Unload an adapter, which is freed once no reply uses it.
 
         Raises:
             UsageError: closed, or it was loaded with the model.
         """
-        unload = self._pair.target.unload_adapter
-        self.call(lambda _free: self.replies.adapt(path, unload), without=path)
+        self._adapt(path, self._pair.target.unload_adapter)
+
+    def _adapt(self, path: Path, change: Callable[[Path], None]) -> None:
+        def work(_free: Sequence[int]) -> None:
+            change(path)
+            self._free_adapters()
+
+        self.call(work)
 
     def use_disk(self, store: KvStore) -> None:
         """Use saved states of earlier sessions from now on, and save new ones in `rest`.

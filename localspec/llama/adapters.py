@@ -26,8 +26,9 @@ from localspec.models.gguf.shards import fingerprint
 class Adapters:
     """The adapters of one model, freed with it. A scale of 0 is as none.
 
-    Files of equal content are one adapter, which is freed with the last of their names. Those of
-    the usual blend have names that stay, so what every context begins with is never freed.
+    Files of equal content are one adapter. One whose last name was taken away has no use for new
+    blends and stays in memory until it is freed. Those of the usual blend have names that stay, so
+    what every context begins with is never freed.
     """
 
     def __init__(self, chosen: Sequence[Adapter] = ()) -> None:
@@ -57,7 +58,7 @@ class Adapters:
         self.usual = Blend(self._parts(uses))
 
     def add(self, path: Path) -> None:
-        """Read one more, or the same again where its file has changed.
+        """Read one more, or give the name to what its file contains now.
 
         Raises:
             ModelFileError: llama.cpp refuses it.
@@ -72,9 +73,13 @@ class Adapters:
         elif len(self._digests) >= MOST:
             raise UsageError(f"{MOST} adapters are loaded, which is the most; unload one")
         if digest not in self._pointers:
+            if len(self._pointers) > MOST:  # one may be exchanged
+                raise UsageError(
+                    f"{len(self._pointers)} adapters are in memory, some of them unloaded but used "
+                    "by replies; try again when those have ended"
+                )
             self._pointers[digest] = self._read(path, digest)
         self._digests[name] = digest
-        self._free_unnamed()
 
     def _read(self, path: Path, digest: str) -> Any:
         library.forget_errors()
@@ -91,18 +96,21 @@ class Adapters:
         return pointer
 
     def remove(self, path: Path) -> None:
-        """Take a name away; what has no other one is freed, and no context may compute with it
-        then. One that is not loaded is passed over.
+        """Take a name away. One that is not loaded is passed over.
 
         Raises:
             UsageError: the model was loaded with it.
         """
         self._require_apart(path)
         self._digests.pop(str(path), None)
-        self._free_unnamed()
 
-    def _free_unnamed(self) -> None:
-        for digest in self._pointers.keys() - {*self._digests.values()}:
+    def unnamed(self) -> set[str]:
+        """The digests of those that have no name any more."""
+        return self._pointers.keys() - {*self._digests.values()}
+
+    def free(self, digests: Iterable[str]) -> None:
+        """Free such adapters; no context may compute with one."""
+        for digest in digests:
             c_api.llama_adapter_lora_free(self._pointers.pop(digest))
 
     def _require_apart(self, path: Path) -> None:
@@ -113,10 +121,6 @@ class Adapters:
             raise UsageError(
                 f"{path.name} was loaded with the model and stays; start without --lora for it"
             )
-
-    def digest(self, path: Path) -> str | None:
-        """The digest of a loaded one's file, as it was read; None: it is not loaded."""
-        return self._digests.get(str(path))
 
     def blend(self, uses: Iterable[AdapterUse] | None) -> Blend:
         """The blend that a request asks for; None: the usual one.
@@ -149,7 +153,7 @@ class Adapters:
         Raises:
             UsageError: they are not.
         """
-        if not {digest for digest, _ in blend.parts} <= self._pointers.keys():
+        if not blend.digests <= self._pointers.keys():
             raise UsageError("an adapter of this request was unloaded meanwhile; send it again")
 
     def use(self, context: Any, blend: Blend | None = None) -> None:

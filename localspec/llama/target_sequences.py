@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,19 +88,23 @@ class TargetSequences:
 
     def load_adapter(self, path: Path) -> None:
         """See `localspec.core.target.AdaptsSequences`."""
-        self._context.adapt(self._usual)  # it may take the place of one that is computed with
         self._context.model.adapters.add(path)
 
     def unload_adapter(self, path: Path) -> None:
         """See `localspec.core.target.AdaptsSequences`."""
-        self._context.adapt(self._usual)
         self._context.model.adapters.remove(path)
 
-    def adapted(self, path: Path) -> list[int]:
+    def free_adapters(self, used: Iterable[Blend]) -> list[int]:
         """See `localspec.core.target.AdaptsSequences`."""
-        digest = self._context.model.adapters.digest(path)
-        blends = self._blends.items()
-        return [seq for seq, blend in blends if digest in {one for one, _ in blend.parts}]
+        adapters = self._context.model.adapters
+        if not (unnamed := adapters.unnamed()):
+            return []
+        gone = unnamed.difference(*(blend.digests for blend in used))
+        if not gone:
+            return []
+        self._context.adapt(self._usual)  # it may compute with one of them
+        adapters.free(gone)
+        return [seq for seq, blend in self._blends.items() if gone & blend.digests]
 
     @property
     def _usual(self) -> Blend:

@@ -181,3 +181,27 @@ def test_nothing_of_a_call_stays_once_it_has_ended() -> None:
     finally:
         gc.enable()
     threads.close()
+
+
+def test_what_nobody_wants_any_more_is_let_go_before_its_turn() -> None:
+    """A caller's share of the memory is free again when it cancels, whatever the thread does."""
+
+    class Body:
+        """Many megabytes."""
+
+    threads, gate, seen = ThreadsInTurn("test", 1), threading.Event(), list[weakref.ref[Body]]()
+    running = threads.do("a", gate.wait)
+    until(running.running)
+    try:
+        for _ in range(5):
+            body = Body()
+            seen.append(weakref.ref(body))
+            threads.do("a", lambda body=body: str(body)).cancel()
+            del body
+        last = threads.do("b", lambda: 1)
+        assert not any(body() for body in seen)
+        assert not running.done()
+    finally:
+        gate.set()
+    assert last.result() == 1
+    threads.close()

@@ -1,13 +1,16 @@
-"""Adapters of equal content, under several names: what one name is unloaded or exchanged for is no
-other's, and no context ever computes with a pointer that was freed.
+"""Adapters of equal content, under several names, and such that change while replies use them: what
+one name is unloaded or exchanged for is no other's and no running reply's, nobody waits for it, and
+no context ever computes with a pointer that was freed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import shutil
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,16 @@ import pytest
 from conftest import Files
 from gguf_tools import MATRICES
 from head_pairs import Pair
-from replies import ENDLESS
+from replies import ENDLESS, StopAfter, last
 from served import served
+from waiting import until
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.core.adapter_list import Adapter, AdapterUse, read
 from localspec.core.errors import UsageError
+from localspec.core.interrupt import Interrupt
+from localspec.generation.reply_stream import ReplyStream
+from localspec.llama import adapters as llama_adapters
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
@@ -95,17 +102,50 @@ def options(files: Files, *listed: str) -> Options:
     )
 
 
-def said(runtime: Runtime, *uses: tuple[Path, float], usual: bool = False) -> tuple[int, ...]:
-    """The tokens of a reply whose prompt is read anew."""
-    runtime.forget()
-    asked = ReplyRequest(
+def asked(*uses: tuple[Path, float], usual: bool = False, tokens: int = 16) -> ReplyRequest:
+    return ReplyRequest(
         prompt="The rain in the hills",
         sampling=Sampling(temperature=0.9, logit_bias=ENDLESS),
         seed=1,
-        max_tokens=16,
+        max_tokens=tokens,
         adapters=None if usual else tuple(AdapterUse(str(path), scale) for path, scale in uses),
     )
-    return runtime.answer(asked).tokens
+
+
+def said(runtime: Runtime, *uses: tuple[Path, float], usual: bool = False) -> tuple[int, ...]:
+    """The tokens of a reply whose prompt is read anew."""
+    runtime.forget()
+    return runtime.answer(asked(*uses, usual=usual)).tokens
+
+
+class Held(StopAfter):
+    """A policy that holds its reply while the thread that decodes has nothing else to do, and
+    hardly lets it go on otherwise, until it is interrupted.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.pair.control.policy, 1)
+        self._scheduler = runtime._scheduler
+        self.begun = False
+
+    def reached(self) -> None:
+        self.begun = True
+        end = time.monotonic() + 60
+        while self._scheduler._messages.empty() and len(self._scheduler.replies.running) == 1:
+            assert time.monotonic() < end, "nothing was asked of the thread"
+            time.sleep(0.001)
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def held(runtime: Runtime, *uses: tuple[Path, float]) -> Iterator[ReplyStream]:
+    """A reply that runs from before the block to its end, and is then interrupted."""
+    interrupt, policy = Interrupt(), Held(runtime)
+    stream = runtime.submit(asked(*uses, tokens=400), interrupt, policy=policy)
+    until(lambda: policy.begun)
+    yield stream
+    assert policy in [one.policy for one in runtime._scheduler._jobs if not one.over]
+    interrupt.set()
 
 
 def test_unloading_a_copy_of_a_file_of_the_start_takes_nothing_from_usual_replies(
@@ -200,6 +240,83 @@ def test_a_model_that_is_given_a_file_twice_is_refused_and_freed(
     with pytest.raises(UsageError, match=r"copy\.gguf is named twice"):
         Model(files.target, gpu_layers=0, adapters=Adapters((Adapter(one), Adapter(copy))))
     assert len(freed) == 1
+
+
+def test_unloading_a_copy_waits_for_no_reply_of_the_other_and_empties_no_sequence(
+    files: Files, one: Path, copy: Path, pointers: Pointers
+) -> None:
+    with Runtime.open(replace(options(files), parallel=2)) as runtime:
+        runtime.load_adapter(one)
+        runtime.load_adapter(copy)
+        wanted = said(runtime, (one, 1.0))
+        with held(runtime, (one, 0.5)) as stream:
+            runtime.unload_adapter(copy)
+            runtime.load_adapter(one)  # has not changed
+            again = runtime.answer(asked((one, 1.0)))
+        assert last(stream).finish_reason == "interrupt"
+        assert again.tokens == wanted
+        assert again.stats.cached_tokens > 0
+        assert not pointers.freed
+
+
+def test_an_adapter_in_use_is_exchanged_at_once_and_replies_have_what_they_began_with(
+    files: Files, one: Path, copy: Path, pointers: Pointers
+) -> None:
+    gguf_tools.write_lora(copy, MATRICES, seed=2)
+    with Runtime.open(replace(options(files), parallel=2)) as runtime:
+        runtime.load_adapter(one)
+        runtime.load_adapter(copy)
+        before, after = said(runtime, (one, 1.0)), said(runtime, (copy, 1.0))
+        assert before != after
+        runtime.unload_adapter(copy)
+        assert len(pointers.freed) == 1
+        with held(runtime, (one, 1.0)) as stream:
+            gguf_tools.write_lora(one, MATRICES, seed=2)
+            runtime.load_adapter(one)
+            assert runtime.answer(asked((one, 1.0))).tokens == after
+            assert len(pointers.freed) == 1
+        tokens = last(stream).tokens
+        assert tokens[:16] == before[: len(tokens)]
+        until(lambda: len(pointers.freed) == 2)
+        assert runtime.answer(asked((one, 1.0))).tokens == after
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_a_reply_that_waits_has_the_adapter_that_was_loaded_when_it_was_asked_for(
+    files: Files, one: Path, pointers: Pointers, *, exchanged: bool
+) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.load_adapter(one)
+        wanted = said(runtime, (one, 1.0))
+        with held(runtime, (one, 0.5)):
+            waiting = runtime.submit(asked((one, 1.0)))
+            until(lambda: len(runtime._scheduler._ready))
+            if exchanged:
+                gguf_tools.write_lora(one, MATRICES, seed=2)
+                runtime.load_adapter(one)
+            else:
+                runtime.unload_adapter(one)
+        assert last(waiting).tokens == wanted
+        until(lambda: len(pointers.freed) == 1)
+        if exchanged:
+            assert said(runtime, (one, 1.0)) != wanted
+
+
+def test_adapters_that_are_kept_for_replies_do_not_become_ever_more(
+    files: Files, one: Path, pointers: Pointers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_adapters, "MOST", 1)
+    with Runtime.open(options(files)) as runtime:
+        runtime.load_adapter(one)
+        with held(runtime, (one, 1.0)):
+            gguf_tools.write_lora(one, MATRICES, seed=2)
+            runtime.load_adapter(one)
+            gguf_tools.write_lora(one, MATRICES, seed=3)
+            with pytest.raises(UsageError, match="2 adapters are in memory"):
+                runtime.load_adapter(one)
+        until(lambda: len(pointers.freed) == 1)
+        runtime.load_adapter(one)
+        assert len(pointers.freed) == 2
 
 
 @pytest.mark.parametrize("exchanged", [False, True])

@@ -6,9 +6,11 @@ import asyncio
 import base64
 import json
 import signal
+from asyncio.subprocess import Process
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gguf_tools
 import httpx2
@@ -34,6 +36,7 @@ from localspec.core.errors import (
 from localspec.core.options import Options
 from localspec.engine import embedding_process
 from localspec.engine.embedding_process import EmbeddingProcess
+from localspec.engine.spawn import started
 from localspec.llama import own_kernels
 from localspec.loading import embedder as embedders
 from localspec.loading.embedder import Embedder
@@ -384,6 +387,51 @@ async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
     await process.close()
 
 
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_model_that_ends_in_the_instant_it_is_ready_fails_who_waits_and_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, closed: bool
+) -> None:
+    """Its first line and the end of its output are read together, as in a loop that was busy."""
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    (tmp_path / "fading.py").write_text(f"{BEGIN}\nsys.exit(3)\n")
+    (tmp_path / "go").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, start, ended = EmbeddingProcess(str(tmp_path), module="fading"), started, False
+    seen = asyncio.Event()
+
+    async def at_once(*given: Any, **named: Any) -> Process:
+        nonlocal ended
+        found = await start(*given, **named)
+        if not ended:
+            ended = True
+            assert found.stdout is not None
+            output = await found.stdout.read()
+            found.stdout = asyncio.StreamReader()
+            found.stdout.feed_data(output)
+            found.stdout.feed_eof()
+            await seen.wait()
+        return found
+
+    monkeypatch.setattr(embedding_process, "started", at_once)
+    waiting = [asyncio.create_task(process.embed(["a"], caller=caller)) for caller in "ab"]
+    await until_so(lambda: ended and process.waiting == 2)
+    process._module = "recorder"
+    closing = asyncio.create_task(process.close()) if closed else None
+    await asyncio.sleep(0)
+    seen.set()
+    done, hung = await asyncio.wait(waiting, timeout=60)
+    assert not hung
+    found = await asyncio.gather(*done, return_exceptions=True)
+    errors = [str(error) for error in found if isinstance(error, EngineError)]
+    if closing is not None:
+        await closing
+        assert errors == ["the embedding model was closed"] * 2
+    else:
+        assert "stopped (exit status 3)" in errors[0]
+        assert len(errors) == 1  # the other one has it started again
+        await process.close()
+
+
 async def test_a_server_tells_once_that_its_model_is_not_on_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,7 +584,7 @@ def test_openais_client_gets_vectors(server: Served, models: dict[str, Path]) ->
 
 
 def post(server: Served, path: str, body: dict[str, object]) -> httpx2.Response:
-    return httpx2.post(server.url + path, json=body, timeout=60)
+    return httpx2.post(server.url + path, json=body, timeout=5)
 
 
 def test_base64_has_the_same_numbers_and_tokens_the_same_vector(server: Served) -> None:

@@ -629,3 +629,25 @@ async def test_a_batch_larger_than_the_queue_is_taken_where_nothing_waits(make_m
     for name in ("fake", "other"):
         batch = {"model": name, "prompt": list("abcdefgh")}
         assert (await world.client.post("/v1/completions", json=batch)).status_code == 200
+
+
+async def test_many_that_wait_for_a_model_are_looked_through_at_once(make_models, monkeypatch):
+    """Each that comes or leaves looks who may come in: with hundreds it took half a second."""
+    slots, looked = (await make_models(1)).slots, []
+    place_for = slots._place_for
+
+    def counted(options, leaving):
+        looked.append(options.model)
+        return place_for(options, leaving)
+
+    async def want(name):
+        async with slots.use(Options(model=name)):
+            pass
+
+    async with slots.use():
+        wanted = [asyncio.create_task(want(name)) for name in ("other", "third") * 5]
+        await until_so(lambda: len([*slots._waiting]) == 10, pause=turn)
+        monkeypatch.setattr(slots, "_place_for", counted)
+        slots._advance()
+        assert looked == ["other", "third"]
+    await asyncio.gather(*wanted)

@@ -133,7 +133,7 @@ class ServedAdapters:
 
     async def load(self, name: str, path: str, *, again: bool) -> None:
         """Load a file of the folders under a new name; with ``again`` also in place of the one of
-        that name, once no running reply uses it. Needs the place of `changing`.
+        that name, for requests to come. Needs the place of `changing`.
 
         Raises:
             ApiError: 403 outside of the folders, 404 without such a file, 400 for a name that is
@@ -163,8 +163,8 @@ class ServedAdapters:
                 self._slot.adapters.add(options, file)
 
     async def unload(self, name: str) -> None:
-        """Unload one that a request loaded. Its name is gone at once; its memory, once no running
-        reply uses it. Needs the place of `changing`.
+        """Unload one that a request loaded. Its name is gone at once; its memory, once no reply
+        uses it. Needs the place of `changing`.
 
         Raises:
             ApiError: 404, there is none of that name; 400, it is one of ``--lora``.

@@ -268,7 +268,10 @@ class EngineSlots(HeldModels):
         """Let in those whose turn it is, and begin to load the models that they need."""
         leaving: dict[str, EngineSlot] = {}
         self._remove_vacant()
+        waiting = set[str]()
         for one in self._waiting:
+            if one.options is not None and one.options.model in waiting:
+                continue  # nothing that others get makes it the turn of those behind one of these
             slot = self.slot_of(one.options)
             if slot is None:
                 assert one.options is not None  # there is always a present model
@@ -279,6 +282,8 @@ class EngineSlots(HeldModels):
                 slot = None
             if slot is not None:
                 self._let_in(one, slot)
+            elif one.options is not None:
+                waiting.add(one.options.model)
         # One that nobody uses leaves after its stay, which may have ended in this instant.
         self._look_again([max(0.0, slot.stays) for slot in leaving.values() if not slot.users])
 
