@@ -1,8 +1,9 @@
 """The command line. Data goes to stdout, everything else to stderr.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found or not there offline, 4 access, 5 does not
-fit in memory, 6 draft incompatible and one required, 7 file damaged, 130 interrupted, 143 ended by
-SIGTERM. A crash of llama.cpp is 1. If the reader of a pipe closes it early, the exit code is 0.
+fit in memory, 6 draft incompatible and one required, 7 file damaged, 129 its terminal was closed,
+130 interrupted, 143 ended by SIGTERM. A crash of llama.cpp is 1, and so is stdout that cannot be
+written; if the reader of a pipe closes it early, the exit code is 0.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -119,7 +120,7 @@ def _open_closed_streams() -> None:
             setattr(sys, f"__{name}__", opened)  # what waits in its place does not hold it open
 
 
-def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noqa: PLR0911 - one exit code a cause
+def call(argv: list[str] | None = None, *, program: bool = False) -> int:
     """Run a command and return its exit code; every error becomes one line on stderr.
 
     With ``program``, commands that use llama.cpp run in a child process;
@@ -141,20 +142,28 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
         return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except LocalspecError as error:
-        return _fail(str(error), error.exit_code)
     except (BrokenPipeError, ReaderGoneError):
-        # The interpreter flushes stdout once more at exit; that must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         return 0
-    except MemoryError:
-        return _fail("out of memory; choose a smaller model or a smaller --ctx", 5)
-    except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        return _fail(f"{error.strerror or error}{place}", 1)
-    except Exception as error:  # noqa: BLE001 - a defect of ours: the details go to a file
-        return _fail(defects.report(error), 1)
+    except Exception as error:  # noqa: BLE001 - a defect of ours too: its details go to a file
+        told = _unwritten() or defects.told(error)
+        return _fail(str(told), told.exit_code)
     return result if isinstance(result, int) else 0
+
+
+def _unwritten() -> LocalspecError | None:
+    """Why stdout did not take all that was written to it; None where it did."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop(sys.stdout)
+        return LocalspecError(f"stdout cannot be written: {error.strerror or error}")
+    return None
+
+
+def _drop(stream: TextIO) -> None:
+    """The interpreter flushes a stream once more at exit; that must not complain, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(message: str, code: int) -> int:
@@ -166,5 +175,5 @@ def _fail(message: str, code: int) -> int:
             say()
         tell(without_secrets(message))
     except OSError:  # stderr is closed; the exit code still counts
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        _drop(sys.stderr)
     return code

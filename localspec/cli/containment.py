@@ -3,12 +3,13 @@
 `contain` forks before numpy and llama.cpp are imported, which costs some milliseconds (9 to
 20 measured on a busy machine). The child runs the command. The parent only waits: it passes
 signals on, keeps the end of what native code writes to stderr, and reports in one line how the
-child died, if it did. Shared memory has the last step of the child, and measurements that it has
-not printed.
+child died, if it did, also where a native library called exit(). Shared memory has the last step of
+the child, whether it ended by itself, and measurements that it has not printed.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import io
@@ -69,6 +70,7 @@ def _share(record: Record) -> None:
     global _record  # noqa: PLW0603 - a process has one parent
     _record = record
     record.share()
+    atexit.register(activity.ended)  # not called where a native library calls exit()
     activity.doing("starting llama.cpp")
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Self
 
+from localspec.core.processes import activity
+
 _early = False
 """Whether Ctrl-C was pressed before a command was ready for it."""
 _terminated = False
@@ -128,6 +130,7 @@ class CtrlC:
         if at_once and number == self._number:
             return
         if self.pressed and not at_once:
+            activity.ended()
             os._exit(exit_code(_INTERRUPTED))
         _terminated |= number == signal.SIGTERM
         self._number, self._at = number, now

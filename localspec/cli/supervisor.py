@@ -54,8 +54,8 @@ class Record:
         """In the child: name steps here."""
         activity.share(self._memory)
 
-    def last(self) -> tuple[str, bool]:
-        """In the parent: the child's last step, and whether its output ends within a line."""
+    def last(self) -> activity.Last:
+        """In the parent: the child's last step, and how it ended."""
         return activity.last(self._memory)
 
     def hold(self, text: bytes) -> None:
@@ -86,6 +86,7 @@ class Supervisor:
         """``native`` is where the child's native stderr can be read."""
         self._child, self._native, self._record = child, native, record
         self._tail = b""
+        self._hung_up = False
         self._reader = threading.Thread(target=self._read, name="native stderr", daemon=True)
 
     def wait(self) -> int:
@@ -106,7 +107,9 @@ class Supervisor:
                 if ended:
                     return self._end(status)
             else:
-                if info.si_code <= 0:  # sent to this process; a terminal's key reaches both
+                hung_up = info.si_signo == signal.SIGHUP  # tells the leader of a session alone
+                self._hung_up |= hung_up and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+                if hung_up or info.si_code <= 0:  # sent to this process; a key reaches both
                     time.sleep(_APART_S)
                     os.kill(self._child, PASSED_AS.get(info.si_signo, info.si_signo))
                 nudges = iter(_NUDGES_S)
@@ -120,21 +123,24 @@ class Supervisor:
         native = self._tail.decode("utf-8", "replace")
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         number = next((n for n, passed in PASSED_AS.items() if passed == number), number)
-        doing, line_open = self._record.last()
+        last = self._record.last()
+        crashed = number not in _OURS if number else not last.ended
         logged = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG) if number else ""
-        what = crash.explain(number, doing, native, logged) if number else "ended"
-        log = _log(what, native) if native or number not in {0, *_OURS} else None
+        what = crash.explain(number, last.doing, native, logged) if number or crashed else "ended"
+        log = _log(what, native) if native or crashed else None
         held = self._record.held()
-        if held or number not in {0, *_OURS}:
-            _print(1, ("\n" * (line_open and os.isatty(1))).encode() + held)
-        if not number:
-            return os.waitstatus_to_exitcode(status)
+        if held or crashed:
+            _print(1, ("\n" * (last.line_open and os.isatty(1))).encode() + held)
+        if self._hung_up and not crashed:  # the child may have found its terminal gone before
+            number = signal.SIGHUP
         if number in _OURS:
             _end_by(number)
-        newline = "\n" * (line_open and os.isatty(2) and not os.isatty(1))
+        if not crashed:
+            return os.waitstatus_to_exitcode(status)
+        newline = "\n" * (last.line_open and os.isatty(2) and not os.isatty(1))
         place = f"the log is {log}" if log is not None else "no log could be written"
-        failure = crash.device_failure(logged, native) if number == signal.SIGABRT else ""
-        sentence = f"{what}; {place}; {crash.advice(number, doing, failure)}"
+        failure = crash.device_failure(logged, native) if number in {0, signal.SIGABRT} else ""
+        sentence = f"{what}; {place}; {crash.advice(number, last.doing, failure)}"
         encoding = sys.stderr.encoding or "utf-8"
         _print(2, f"{newline}localspec: {sentence}\n".encode(encoding, "replace"))
         return 1

@@ -22,7 +22,7 @@ from localspec.core.events import (
     Round,
     Token,
 )
-from localspec.core.files import paths
+from localspec.core.files import defects, paths
 from localspec.core.in_thread import in_thread
 from localspec.core.options import Options
 from localspec.core.processes import neighbours
@@ -171,8 +171,8 @@ class Race:
         """
         try:
             await self._race()
-        except LocalspecError as error:
-            self.failure = error
+        except Exception as error:  # noqa: BLE001 - of any kind: nobody sees more than `failure`
+            self.failure = defects.told(error)
         finally:
             self.running = None
             self.over = True

@@ -15,6 +15,7 @@ from pathlib import Path
 from localspec.compiling import own_build
 from localspec.compiling.llama_source import VERSION
 from localspec.core.errors import LocalspecError
+from localspec.core.files import defects
 from localspec.core.units import size_text
 from localspec.doctor.findings import LIBRARY, Finding, in_checkout
 
@@ -40,6 +41,10 @@ def check() -> Iterator[Finding]:
 
         backend, found, silent = devices.backend(), devices.devices(), devices.silent()
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
+        if lacks := defects.lacking(error):
+            text, _, fix = lacks.partition("; ")
+            yield Finding(LIBRARY, "broken", text, fix)
+            return
         reason = " ".join(str(error).split()) or type(error).__name__
         loading = "" if isinstance(error, LocalspecError) else "llama-cpp-python cannot be loaded: "
         text = loading + reason

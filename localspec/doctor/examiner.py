@@ -56,7 +56,7 @@ def apart(check: str) -> Iterator[Finding]:
             found, native, status = done.stdout, done.stderr, done.returncode
         except subprocess.TimeoutExpired as error:
             found, native, status = error.stdout or b"", error.stderr or b"", None
-        doing, _ = activity.last(shared.read(activity.SIZE))
+        doing = activity.last(shared.read(activity.SIZE)).doing
     for fields in map(json.loads, found.splitlines()):
         yield Finding(**{**fields, "table": tuple(fields["table"])})
     if status != 0:

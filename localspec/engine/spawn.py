@@ -17,7 +17,7 @@ from localspec.core.errors import (
     LocalspecError,
     WorkerLostError,
 )
-from localspec.core.files import checked, paths
+from localspec.core.files import checked, defects, paths
 from localspec.core.files.private import opener
 from localspec.core.processes import children
 from localspec.engine import protocol
@@ -65,7 +65,7 @@ async def started(
                 start_new_session=True,  # keys and hang-ups of the terminal are not for it
             )
     except OSError as error:
-        raise EngineError(f"{what} could not be started: {error.strerror or error}") from None
+        raise EngineError(f"{what} could not be started: {defects.why(error)}") from None
 
 
 def _make_room(log_path: Path) -> None:
@@ -82,12 +82,15 @@ def _make_room(log_path: Path) -> None:
 def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     """The error of a process that ended unexpectedly; a `DeviceError` where a device failed."""
     message = exit_message(status, log, doing)
-    if status != -signal.SIGABRT:
+    if status <= 0 and status != -signal.SIGABRT:
         return EngineError(message)
     from localspec.core.processes import crash  # rarely needed, and it compiles expressions
 
-    llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
-    said = llama_log, crash.recent_lines(log)
+    if status > 0:  # a native library has called exit(): earlier output has other reasons
+        said: tuple[str, ...] = (_last_words(log, status),)
+    else:
+        llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
+        said = llama_log, crash.recent_lines(log)
     failure = crash.device_failure(*said)
     if not failure:
         return EngineError(message)
@@ -98,27 +101,28 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
         crash.LOST: DeviceLostError,
         crash.WORKER_GONE: WorkerLostError,
         crash.WORKER_SILENT: WorkerLostError,
-    }[failure]
-    return kind(f"{crash.which(failure, *said)}, and the engine stopped{at}; its log is {log}")
+    }.get(failure, EngineError)
+    message = f"{crash.which(failure, *said)}, and the engine stopped{at}; its log is {log}"
+    return kind(f"{message}; {crash.advice(0, '', failure)}" if kind is EngineError else message)
 
 
 def exit_message(status: int, log: Path, doing: str = "") -> str:
     """The message for a process that ended unexpectedly, with ``status``, while ``doing``."""
     at = f" while {doing}" if doing else ""
+    words = _last_words(log, status) if status > 0 or status == -signal.SIGABRT else ""
+    words = f": {words}" if words else ""
     if status >= 0:
-        return f"the engine stopped{at} (exit status {status}); its log is {log}"
+        return f"the engine stopped{at} (exit status {status}){words}; its log is {log}"
     try:
         name = f", {signal.Signals(-status).name}"
     except ValueError:
         name = ""
-    words = _last_words(log) if -status == signal.SIGABRT else ""
-    words = f": {words}" if words else ""
     advice = "" if -status == signal.SIGKILL else "; try `localspec doctor`"
     return f"the engine stopped{at} (signal {-status}{name}){words}; its log is {log}{advice}"
 
 
-def _last_words(log: Path) -> str:
-    """The native message before the last crash in a log; "" if there is none."""
+def _last_words(log: Path, status: int) -> str:
+    """The last native message in the log of a process that exited or crashed; "" without one."""
     from localspec.core.processes import crash
 
     try:
@@ -127,7 +131,8 @@ def _last_words(log: Path) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    before, crashed, _ = text.rpartition(crash.DUMP)
-    latest = (before if crashed else text).rpartition(crash.DUMP)[2]
+    before, crashed, after = text.rpartition(crash.DUMP)
+    latest = before if crashed and status < 0 else after
+    latest = latest.rpartition(crash.DUMP)[2]
     words = crash.last_words(latest)
     return "" if _OURS.match(words) else words

@@ -15,6 +15,7 @@ from localspec.compiling.cxx import Failure
 from localspec.compiling.llama_source import Source
 from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
+from localspec.core.files import defects
 from localspec.kernels.instruction_sets import INCLUDED, InstructionSet
 
 SOURCE = Path(__file__).with_name("source")
@@ -115,7 +116,7 @@ class Compiler:
                 f"compiling the kernels takes longer than {_PATIENCE_S:.0f} s"
             ) from None
         except OSError as error:
-            raise LocalspecError(f"{self.command[0]}: {error.strerror or error}") from None
+            raise LocalspecError(f"{self.command[0]}: {defects.why(error)}") from None
         return cxx.failure(done.returncode, done.stderr) if done.returncode else None
 
     def version(self) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import DecodeError, LocalspecError, ModelFileError
-from localspec.core.files import paths
+from localspec.core.files import defects, paths
 from localspec.core.files.private import opener
 from localspec.core.picture import Decoded, Samples
 from localspec.core.processes import children
@@ -137,7 +137,7 @@ class EncoderProcess:
         except OSError as error:
             ours.close()
             raise LocalspecError(
-                f"the process that encodes pictures cannot be started: {error.strerror or error}"
+                f"the process that encodes pictures cannot be started: {defects.why(error)}"
             ) from None
         self._socket = ours
         line = b""

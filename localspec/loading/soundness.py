@@ -30,7 +30,7 @@ from localspec.compiling import cxx
 from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
-from localspec.core.files import closed, measured, paths
+from localspec.core.files import closed, defects, measured, paths
 from localspec.core.processes import crash
 from localspec.core.processes.children import command, last_line
 
@@ -147,7 +147,7 @@ class Prover:
         except OSError as error:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise _full(tempfile.gettempdir()) from None
-            raise LocalspecError(f"{_UNCHECKED}: {error.strerror}") from None
+            raise LocalspecError(f"{_UNCHECKED}: {defects.why(error)}") from None
         status = process.returncode
         failed = _judged(status, _reports(out), err.decode("utf-8", "replace"))
         return failed, status == _IN_PART

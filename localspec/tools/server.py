@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localspec.core.errors import ToolError
+from localspec.core.files import defects
 from localspec.core.processes import children
 from localspec.core.safe_text import safe_line
 from localspec.tools.servers_file import ServerSpec
@@ -80,7 +81,7 @@ class ServerProcess:
             try:
                 await self._start()
             except OSError as error:
-                self._fail(f"its process cannot be started: {error.strerror}")
+                self._fail(f"its process cannot be started: {defects.why(error)}")
             await self._told.wait()
             if self.state.phase not in ("ready", "failed"):  # switched off, or closed, meanwhile
                 await self._end()

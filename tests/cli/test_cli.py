@@ -22,6 +22,7 @@ from localspec import cli
 from localspec.config import settings as config
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
+from localspec.demo.race import Machine
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -208,6 +209,18 @@ def test_a_closed_pipe_ends_quietly(files: Files) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("args", ["--help", "completion bash", "models", "show {target} --json"])
+def test_stdout_that_cannot_be_written_is_one_line(files: Files, args: str) -> None:
+    asked = [sys.executable, "-m", "localspec", *args.format(target=files.target).split()]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            asked, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, timeout=100, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"localspec: stdout cannot be written: No space left on device\n"
 
 
 def test_ctrl_c_keeps_what_was_said_and_exits_130(files: Files) -> None:
@@ -558,6 +571,29 @@ def test_a_defect_is_one_line_with_the_details_in_a_file(
     assert line.endswith(f" {log}")
     assert len(line) < 1000
     assert "Traceback" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (ZeroDivisionError("by zero"), "this is a bug in localspec: ZeroDivisionError: by zero"),
+    ],
+)
+def test_a_race_that_fails_for_any_reason_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+    said: str,
+) -> None:
+    async def fail(_: Machine) -> bool:
+        raise error
+
+    monkeypatch.setattr(Machine, "calm", fail)
+    assert cli.call(["demo", "--plain"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "> What can you do?\n"
+    assert err.startswith(f"localspec: {said}")
 
 
 def test_localspec_alone_ends_with_where_to_begin(capfd: pytest.CaptureFixture[str]) -> None:

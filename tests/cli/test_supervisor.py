@@ -1,4 +1,5 @@
-"""A signal ends a supervised command that waits, whichever of its threads the kernel gives it to.
+"""How a supervised command ends: by a signal while it waits, whichever of its threads the kernel
+gives that to; with its terminal; and by a native library that calls exit().
 
 Two signals at once, as a group's own and the one that the supervising process passes on, are the
 rule in which another thread takes them (25 of 40 in a program with six sleeping threads). The main
@@ -8,6 +9,7 @@ thread, which alone runs Python's handlers, then waits on.
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -89,3 +91,81 @@ def test_a_signal_to_the_group_is_never_lost(number: signal.Signals, code: int) 
     for program in programs:
         os.killpg(program.pid, number)
     assert [ended(program) for program in programs] == [code] * len(programs)
+
+
+@pytest.mark.parametrize("wait", [_READ, _LOCK])
+def test_a_session_leader_ends_with_its_terminal(wait: str) -> None:
+    """The kernel tells the leader of the session alone; who reads finds the end by itself, too."""
+    program = _PROGRAM.format(wait=wait, blocked="")
+    child, terminal = pty.fork()
+    if not child:
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    assert os.read(terminal, 100).startswith(b"waiting")
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGHUP
+
+
+_ENDING = """
+import ctypes, os, signal, sys
+import click
+from localspec.cli import containment, interrupt
+from localspec.core.processes import activity
+
+with click.Context(click.Command("run"), obj=True):
+    containment.contain()
+activity.doing("loading a.gguf")
+{end}
+"""
+_EXIT = "os.write(2, b'{words}\\n'); ctypes.CDLL(None).exit({code})"
+
+
+def ending(end: str) -> subprocess.CompletedProcess[str]:
+    asked = [sys.executable, "-c", _ENDING.format(end=end)]
+    return subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "libgomp: Thread creation failed: Resource temporarily unavailable",
+            "no more processes and threads may be started here, and a native library ended",
+        ),
+        (
+            "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.",
+            "this machine ran out of memory, and a native library ended the program while loading",
+        ),
+        ("libx: no luck", "a native library ended the program while loading a.gguf: libx: no luck"),
+    ],
+)
+def test_a_native_library_that_ends_the_program_is_told_with_its_words(
+    words: str, told: str
+) -> None:
+    done = ending(_EXIT.format(words=words, code=1))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"localspec: {told}")
+    assert done.stderr.count("\n") == 1
+    assert "native.log; " in done.stderr
+
+
+def test_a_native_library_that_ends_the_program_never_succeeds() -> None:
+    done = ending(_EXIT.format(words="", code=0))
+    assert done.returncode == 1
+    assert done.stderr.startswith("localspec: a native library ended the program")
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(5)", 5),
+        ("pass", 0),
+        ("with interrupt.CtrlC(): [signal.raise_signal(n) for n in (2, 15)]; sys.exit(130)", 130),
+        ("interrupt._early = True\nwith interrupt.CtrlC(): signal.raise_signal(2)", 130),
+    ],
+)
+def test_an_end_of_our_own_is_not_taken_for_that_of_a_library(end: str, code: int) -> None:
+    done = ending(end)
+    assert (done.returncode, done.stderr) == (code, "")

@@ -38,6 +38,23 @@ def test_our_own_log_and_an_earlier_crash_are_not_taken_for_its_words(tmp_path: 
     assert "driver" not in exit_message(-signal.SIGSEGV, log), "a fault comes without a message"
 
 
+def test_a_library_that_exits_is_told_in_its_own_words(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    earlier = f"{OURS}\n/ggml.c:12: GGML_ASSERT(x > 0) failed\n{STACK}{OURS}\n"
+    log.write_text(f"{earlier}libx: no luck\n")
+    said = str(exit_error(1, log, "loading a.gguf"))
+    assert said.startswith("the engine stopped while loading a.gguf (exit status 1): libx: no luck")
+    log.write_text(earlier)
+    assert "GGML" not in str(exit_error(1, log))
+    log.write_text(f"{earlier}libgomp: Thread creation failed: Resource temporarily unavailable\n")
+    threads = exit_error(1, log, "loading a.gguf")
+    assert type(threads) is EngineError
+    assert "may be started here, and the engine stopped while loading a.gguf" in str(threads)
+    assert "ulimit -u" in str(threads)
+    log.write_text(f"{earlier}OpenBLAS error: Memory allocation still failed\n")
+    assert type(exit_error(1, log)) is DeviceMemoryError
+
+
 def test_the_last_words_are_those_before_the_stack_of_python() -> None:
     thrown = "terminate called after throwing an instance of 'X'\n  what():  no room\n"
     assert crash.last_words(thrown + STACK) == "what():  no room"
@@ -119,6 +136,14 @@ def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
         ("terminate called after throwing 'std::bad_alloc'", crash.OUT_OF_HOST_MEMORY),
         ("graph_reserve: failed to allocate compute buffers", crash.OUT_OF_HOST_MEMORY),
         ("x: unable to allocate RPC0[10.0.0.1:50052] buffer", crash.OUT_OF_MEMORY),
+        (
+            "ggml_aligned_malloc: insufficient memory (attempted to allocate 19.73 MB)",
+            crash.OUT_OF_HOST_MEMORY,
+        ),
+        (
+            "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.",
+            crash.OUT_OF_HOST_MEMORY,
+        ),
     ],
 )
 def test_memory_of_the_machine_is_told_from_that_of_a_gpu(line: str, meaning: str) -> None:

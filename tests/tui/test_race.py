@@ -365,7 +365,10 @@ async def test_on_a_small_screen_answer_speeds_result_and_the_best_model_are_rea
             assert words in flat(c)
 
 
-@pytest.mark.parametrize("error", [OutOfMemoryError("no room"), LocalspecError("disk is full")])
+@pytest.mark.parametrize(
+    "error",
+    [OutOfMemoryError("no room"), LocalspecError("disk is full"), OSError("no disk")],
+)
 async def test_a_race_that_is_not_possible_is_one_sentence(chat, machine, monkeypatch, error):
     machine(Quiet)
 

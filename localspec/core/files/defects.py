@@ -1,13 +1,58 @@
-"""The log of faults of localspec itself, whatever they end: a command or a part of the chat."""
+"""Errors that nobody expected, as one line for the user: what the machine lacks, what the system
+said, or a fault of localspec, which is logged.
+"""
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
+from localspec.core.errors import LocalspecError, OutOfMemoryError
+
 _LONGEST_SUMMARY = 500
 """Characters of a defect in a line of the log."""
+_NO_PROC = (
+    "/proc is not there, where Linux tells of memory and processors; mount it (mount -t proc proc "
+    "/proc), or have the container do so"
+)
+
+
+def told(error: Exception) -> LocalspecError:
+    """An error of any kind as one for the user, with its exit code."""
+    if isinstance(error, LocalspecError):
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError("out of memory; choose a smaller model or a smaller --ctx")
+    if isinstance(error, OSError):
+        return LocalspecError(why(error) + (f" ({error.filename})" if error.filename else ""))
+    return LocalspecError(report(error))
+
+
+def why(error: OSError) -> str:
+    """What the system said, or what this machine lacks where that is the reason."""
+    return lacking(error) or error.strerror or str(error)
+
+
+def lacking(error: BaseException) -> str:
+    """What this machine lacks, and what to do, where that is the reason of an error; else ""."""
+    refused = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    if isinstance(error, OSError):
+        refused = error.errno == errno.EAGAIN  # of fork
+        if str(error.filename).startswith("/proc/") and not Path("/proc/self").exists():
+            return _NO_PROC
+    if not refused:
+        return ""
+    from localspec.core.processes import crash  # here: it compiles expressions
+
+    return f"{crash.NO_THREADS}; {crash.advice(0, '', crash.NO_THREADS)}"
 
 
 def report(error: BaseException) -> str:
-    """Write a fault of localspec to a log; the message for the user."""
+    """Write a fault of localspec to a log; the message for the user. What the machine lacks is no
+    fault, and is only said.
+    """
+    if lacks := lacking(error):
+        return lacks
     import traceback  # here, as below: only a fault needs them
 
     from localspec.core.files import paths, whole_file

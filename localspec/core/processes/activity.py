@@ -7,6 +7,7 @@ supervising process can read; each name costs a copy of a few bytes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ SIZE = 1024
 _LENGTH = 2
 _OPEN = SIZE - 1
 """Index of the byte that says whether a line of output is unfinished."""
+_ENDED = SIZE - 2
+"""Index of the byte that says whether the end of the process is our own."""
 
 _memory: bytearray | mmap.mmap = bytearray(SIZE)
 
@@ -29,7 +32,7 @@ def share(memory: mmap.mmap) -> None:
 
 def doing(what: str) -> None:
     """Name the step that begins now, such as ``loading /models/a.gguf``."""
-    raw = what.encode("utf-8", "replace")[: _OPEN - _LENGTH]
+    raw = what.encode("utf-8", "replace")[: _ENDED - _LENGTH]
     _memory[:_LENGTH] = len(raw).to_bytes(_LENGTH, "little")
     _memory[_LENGTH : _LENGTH + len(raw)] = raw
 
@@ -44,8 +47,25 @@ def within_line() -> bool:
     return bool(_memory[_OPEN])
 
 
-def last(memory: bytes | bytearray | mmap.mmap) -> tuple[str, bool]:
-    """The last step named in ``memory``, "" for none, and whether a line is unfinished."""
-    length = min(int.from_bytes(memory[:_LENGTH], "little"), _OPEN - _LENGTH)
+def ended() -> None:
+    """Record that this process ends by our own code, and not by native code that calls exit()."""
+    _memory[_ENDED] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """What a process recorded before it ended."""
+
+    doing: str
+    """The last step; "" for none."""
+    line_open: bool
+    """Whether its output ends within a line."""
+    ended: bool
+    """Whether its end was our own."""
+
+
+def last(memory: bytes | bytearray | mmap.mmap) -> Last:
+    """What is recorded in ``memory``."""
+    length = min(int.from_bytes(memory[:_LENGTH], "little"), _ENDED - _LENGTH)
     raw = bytes(memory[_LENGTH : _LENGTH + length])
-    return raw.decode("utf-8", "replace"), bool(memory[_OPEN])
+    return Last(raw.decode("utf-8", "replace"), bool(memory[_OPEN]), bool(memory[_ENDED]))

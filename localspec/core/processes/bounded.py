@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.files import defects
 from localspec.core.interrupt import Cancelled
 from localspec.core.processes import children
 
@@ -119,7 +120,7 @@ class BoundedProcess:
             )
         except OSError as error:
             raise LocalspecError(
-                f"cannot start the process that {self._task}: {error.strerror}"
+                f"cannot start the process that {self._task}: {defects.why(error)}"
             ) from None
         self._process, self._fresh, self._answers = process, True, queue.SimpleQueue()
         self._knows = None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core import errors
 from localspec.core.errors import EngineError, LocalspecError, UsageError
-from localspec.core.files import checked
+from localspec.core.files import checked, defects
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -77,7 +77,9 @@ def ask(module: str, *arguments: str) -> Any:
             return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise LocalspecError(f"no answer: {defects.why(error)}") from None
+    except ValueError as error:
         raise LocalspecError(f"no answer: {error}") from None
     raise _failed(done.stderr, done.returncode)
 
@@ -97,7 +99,7 @@ async def ask_async(module: str, *arguments: str) -> Any:
             *line, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
     except OSError as error:
-        raise LocalspecError(f"no answer: {error}") from None
+        raise LocalspecError(f"no answer: {defects.why(error)}") from None
     try:
         out, err = await asyncio.wait_for(process.communicate(), _PATIENCE)
         if process.returncode == 0:

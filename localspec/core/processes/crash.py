@@ -21,6 +21,7 @@ OUT_OF_HOST_MEMORY = "this machine ran out of memory"
 LOST = "the GPU was lost, as after sleep or when its driver is reset"
 WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
 WORKER_SILENT = "a worker of --rpc has not answered for too long"
+NO_THREADS = "no more processes and threads may be started here"
 SILENT = "localspec: no answer from the worker "
 """Begins the line that `localspec.llama.rpc.watch` writes before it ends a wait."""
 GONE = "localspec: no connection to the worker "
@@ -29,7 +30,7 @@ _WORKERS = re.compile(rf"^(?:{SILENT}|{GONE})(.+?)(?: for \d+ s)?$", re.MULTILIN
 _DEVICE_FAILURES = {
     OUT_OF_MEMORY: re.compile(
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
-        r"|Insufficient Memory|CallbackErrorOutOfMemory"
+        r"|(?-i:Insufficient Memory)|CallbackErrorOutOfMemory"
         r"|(?:failed|unable) to allocate (?!\w+_Host\b)"
         r"(?:CUDA|ROCm|MUSA|Vulkan|SYCL|CANN|MTL|Metal|OpenCL|WebGPU|RPC)\S* buffer",
         re.IGNORECASE,
@@ -37,6 +38,7 @@ _DEVICE_FAILURES = {
     OUT_OF_HOST_MEMORY: re.compile(
         r"(?:failed|unable) to allocate (?:CPU\w*|AMX|\w+_Host|output) buffer"
         r"|cpu_buffer_type_alloc_buffer: failed to allocate|std::bad_alloc"
+        r"|ggml_aligned_malloc: insufficient memory|OpenBLAS error: Memory allocation"
     ),
     LOST: re.compile(
         r"device ?lost|CUDA error: (?:unknown error|unspecified launch failure|the launch timed out"
@@ -48,14 +50,19 @@ _DEVICE_FAILURES = {
         rf"{GONE}|Remote RPC server crashed|Failed to connect to \S+:\d|RPC handshake failed"
     ),
     WORKER_SILENT: re.compile(rf"{SILENT}"),
+    NO_THREADS: re.compile(
+        r"Thread creation failed|pthread_create failed|what\(\):\s+Resource temporarily unavailable"
+    ),
 }
-"""Explanations of messages of llama.cpp's back ends and of ours."""
+"""Explanations of messages of llama.cpp's back ends, of libraries that it uses, and of ours."""
 _ADVICE = {
     OUT_OF_MEMORY: "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers",
     OUT_OF_HOST_MEMORY: "close other programs, or try a smaller model or a smaller --ctx",
     LOST: "start again",
     WORKER_GONE: "start `localspec worker` there again, and then this",
     WORKER_SILENT: "check the worker and the network, then start again",
+    NO_THREADS: "end other programs, or raise the limit (ulimit -u, or the pids limit of a "
+    "container)",
 }
 
 
@@ -120,17 +127,21 @@ def last_words(native: str) -> str:
 def explain(number: int, doing: str, native: str = "", logged: str = "") -> str:
     """A line for users: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
     GGML_ASSERT(...) failed``. ``native`` is what native code wrote to stderr, ``logged`` the end of
-    llama.cpp's log.
+    llama.cpp's log. Signal 0 is the exit() of a native library.
     """
     name = signal_name(number)
     at = f" while {harmless(doing)}" if doing else ""
     if number == signal.SIGKILL:
         return f"the process was killed with {name}{at}"
-    if number == signal.SIGABRT and (failure := device_failure(logged, native)):
-        return f"{which(failure, logged, native)}, and llama.cpp gave up with {name}{at}"
-    # Other signals come without a message: earlier output has other reasons.
-    message = last_words(native) if number == signal.SIGABRT else ""
-    return f"llama.cpp crashed with {name}{at}{': ' if message else ''}{message}"
+    worded = number in {0, signal.SIGABRT}  # others come without a message: earlier output
+    failure = device_failure(logged, native) if worded else ""  # has other reasons
+    exited = f"a native library ended the program{at}"
+    if failure:
+        gave_up = f"llama.cpp gave up with {name}{at}" if number else exited
+        return f"{which(failure, logged, native)}, and {gave_up}"
+    message = last_words(native) if worded else ""
+    crashed = f"llama.cpp crashed with {name}{at}" if number else exited
+    return f"{crashed}{': ' if message else ''}{message}"
 
 
 def advice(number: int, doing: str, failure: str = "") -> str:

@@ -15,6 +15,7 @@ from typing import IO
 
 from localspec.core.endpoint import Endpoint
 from localspec.core.errors import WorkerError
+from localspec.core.files import defects
 from localspec.core.processes import crash
 from localspec.core.processes.children import command
 from localspec.llama.rpc import handshake
@@ -77,7 +78,7 @@ class Serving:
                 start_new_session=True,  # Ctrl-C is for the parent
             )
         except OSError as error:
-            raise WorkerError(f"the worker cannot be started: {error.strerror}") from None
+            raise WorkerError(f"the worker cannot be started: {defects.why(error)}") from None
         assert process.stdout is not None
         assert process.stderr is not None
         for target, stream in ((self._events, process.stdout), (self._errors, process.stderr)):
