@@ -14,7 +14,8 @@ from localspec.cli import elsewhere
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
-    model_flags,
+    LOADING,
+    flags_of,
     preset_flag,
     sampling_flags,
     setting_option,
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
 @tool_flags
 @grammar_flags
 @preset_flag
-@model_flags
+@flags_of(LOADING, jobs="1; --parallel: up to 4")
 @sampling_flags
 def command(
     prompts: tuple[str, ...],
