@@ -139,7 +139,8 @@ class Talk:
         return f"temperature {self.sampling.temperature:g} from the next reply on"
 
     def _seed(self, text: str) -> str:
-        self.seed = SEED.parse(text) if text else None
+        seed = SEED.parse(text) if text else None
+        self.seed = None if seed is None else int(seed)
         return "a new seed each time" if self.seed is None else f"seed {self.seed} from now on"
 
     def _leave(self, _: str) -> str:

@@ -61,10 +61,11 @@ def _seed(text: str) -> int | None:
     if text in ("", "off", "random"):
         return None
     try:
-        return SEED.parse(text)
+        seed = SEED.parse(text)
     except UsageError as error:
         told = str(error).removeprefix("seed ")
         raise CommandError(f"{told}; or nothing for a new seed each time") from None
+    return None if seed is None else int(seed)
 
 
 def _variants(text: str) -> int:
