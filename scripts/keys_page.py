@@ -30,12 +30,12 @@ that is):
 _COMMANDS = """
 ## Commands
 
-A line that is one word of letters after a slash is a command; Tab completes it. A space before the
-slash sends it to the model. `@path` in a message attaches a text file, a PDF or a notebook, and
-`@folder/` the files of a folder; Tab completes the path; a name with spaces needs quotes:
-`@"my notes.txt"`. Words in large pastes, in code and in files that are attached name no
+A line that is one word of letters, or `?`, after a slash is a command; Tab completes it. A space
+before the slash sends it to the model. `@path` in a message attaches a text file, a PDF or a
+notebook, and `@folder/` the files of a folder; Tab completes the path; a name with spaces needs
+quotes: `@"my notes.txt"`. Words in large pastes, in code and in files that are attached name no
 files. In `chat --plain` there are `/help`, `/new`, `/system`, `/image`, `/schema`, `/temp`, `/seed`
-and `/quit`, in a pipe too.
+and `/quit`, in a pipe too (also as `/?`, `/clear`, `/exit` and `/bye`).
 
 | Command | Does |
 |---|---|

@@ -220,6 +220,18 @@ class ChatStore:
             return listed.info
         raise ChatsError("there is no chat yet")
 
+    def removed_last(self) -> ChatInfo:
+        """The chat that was removed last.
+
+        Raises:
+            ChatsError: none is removed.
+        """
+        for row in self._rows(
+            f"SELECT {rows.INFO} FROM chats WHERE deleted NOT NULL ORDER BY deleted DESC LIMIT 1"  # noqa: S608 - as above
+        ):
+            return rows.info(row)
+        raise ChatsError("there is no removed chat to restore")
+
     def find(self, start: str, *, removed: bool | None = False) -> ChatInfo:
         """The chat with this id, or whose id alone begins so: among those on the list, those
         removed, or with None among all.

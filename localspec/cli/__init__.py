@@ -1,9 +1,9 @@
 """The command line. Data goes to stdout, everything else to stderr.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found or not there offline, 4 access, 5 does not
-fit in memory, 6 draft incompatible and one required, 7 file damaged, 129 its terminal was closed,
-130 interrupted, 143 ended by SIGTERM. A crash of llama.cpp is 1, and so is stdout that cannot be
-written; if the reader of a pipe closes it early, the exit code is 0.
+fit in memory, 6 draft incompatible and one required, 7 file damaged or of another kind, 129 its
+terminal was closed, 130 interrupted, 143 ended by SIGTERM. A crash of llama.cpp is 1, and so is
+stdout that cannot be written; if the reader of a pipe closes it early, the exit code is 0.
 """
 
 from __future__ import annotations
@@ -74,17 +74,27 @@ class _Lazy(click.Group):
         """Resolve a command as click does; a typo is answered with the closest names."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            import difflib
-
-            close = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            ctx.fail(f"No such command {name!r}.{hint}")
+            ctx.fail(f"No such command {name!r}.{_instead(name)}")
         found, command, rest = super().resolve_command(ctx, args)
         if command is not None and any(arg.startswith("-") for arg in rest):
             from localspec.cli import foreign
 
             rest = foreign.ours(command, rest)
+            if not ctx.resilient_parsing:  # as while a shell completes
+                foreign.advise(command, rest)
         return found, command, rest
+
+
+def _instead(name: str) -> str:
+    """What a command that is not here may be meant as."""
+    import difflib
+
+    from localspec.cli import foreign
+
+    if (there := foreign.COMMANDS.get(name)) is not None:
+        return f" {there}"
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 _BEGIN = (

@@ -11,11 +11,12 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
 from localspec.cli.flags import (
+    REPLIES,
     SharedFlags,
-    given,
+    chosen,
+    flags_of,
     model_argument,
     model_flags,
-    sampling_flags,
     sort_flags,
 )
 from localspec.cli.images import image_flag, read_images, require_messages
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _TEMPERATURES = (0.0, 1.0)
 _MAX_TOKENS = 96
+_SEED = 0
 _PEER_LENGTH = 3
 """llama.cpp's own default."""
 
@@ -73,7 +75,7 @@ _PEER_LENGTH = 3
 @plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
-@sampling_flags
+@flags_of(REPLIES, temperature="0 and 1", seed=str(_SEED), max_tokens=str(_MAX_TOKENS))
 def command(
     model: str | None,
     names: tuple[str, ...],
@@ -91,9 +93,9 @@ def command(
 ) -> int:
     """Measure the speed-up of drafting on this machine for several workloads.
 
-    Temperatures are 0 and 1, or the one of -t. Ratios are medians over prompts; plain and drafted
-    runs alternate in one process. Draft lengths are chosen by measurement unless --draft-max is
-    given.
+    Temperatures are 0 and 1, or the one that is set. Ratios are medians over prompts; plain and
+    drafted runs alternate in one process. Draft lengths are chosen by measurement unless
+    --draft-max is given.
 
     Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
@@ -114,11 +116,11 @@ def command(
     options = dataclasses.replace(asked.options, sees=bool(pictures))
     if peers:
         require_common(asked.sampling)
-    chosen = _chosen(names, tools=not (peers or pictures))
+    workloads = _chosen(names, tools=not (peers or pictures))
     if plot is not None:
         bench_report.require_matplotlib()
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
-    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if chosen("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c, open_runtime(options, lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
@@ -129,11 +131,11 @@ def command(
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), own)
         measuring = Measuring(
             runtime,
-            chosen,
+            workloads,
             temperatures,
             max_tokens=max_tokens,
             sampling=asked.sampling,
-            seed=asked.seed or 0,
+            seed=_SEED if asked.seed is None else asked.seed,
             pictures=pictures,
         )
         working = Working(ctrl_c)
@@ -144,7 +146,7 @@ def command(
                 else bench_report.TextRows(
                     unfinished,
                     working,
-                    expected=len(chosen) * len(temperatures),
+                    expected=len(workloads) * len(temperatures),
                     details=details,
                     history=history,
                     threads=info.threads,
@@ -161,11 +163,11 @@ def command(
                 runtime,
                 _setting(runtime),
                 [bench_against.interruptible(mode, ctrl_c) for mode in modes],
-                chosen,
+                workloads,
                 temperatures,
                 max_tokens=max_tokens,
                 sampling=asked.sampling,
-                seed=asked.seed or 0,
+                seed=_SEED if asked.seed is None else asked.seed,
                 progress=working,
             ):
                 compared.append(row)
@@ -196,7 +198,7 @@ def _elsewhere(
     from localspec.cli.remote_bench import bench
 
     asked = sort_flags(servers.model, flags)
-    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if chosen("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
     workloads, sampling = _chosen(names, tools=False), asked.sampling
     whole = bench(servers, workloads, temperatures, most, sampling, as_json=as_json)

@@ -19,11 +19,12 @@ from localspec.cli.acting import Acting, acting, require_alone, tool_flags
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
+    LOADING,
     SharedFlags,
     chosen_preset,
+    flags_of,
     given,
     model_argument,
-    model_flags,
     preset_flag,
     sampling_flags,
     setting_option,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 @connect_flag
 @tool_flags
 @preset_flag
-@model_flags
+@flags_of(LOADING, jobs="what fits")
 @sampling_flags
 def command(
     model: str | None,
@@ -231,7 +232,7 @@ def _answer_lines(
     with (
         CtrlC() as ctrl_c,
         acting(*tools, lambda: ctrl_c.pressed) as act,
-        elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed) as runtime,
+        elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed, share=False) as runtime,
     ):
         if server is not None:
             journal.use_model(model_at(str(server.address), runtime.info.name))

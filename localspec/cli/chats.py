@@ -39,7 +39,7 @@ def command(context: click.Context, *, removed: bool, as_json: bool) -> None:
     """List, search, show, export, import, rename or remove chats.
 
     Without a subcommand, the chats are listed. A chat is named by its id or a unique beginning of
-    it; `last` is the chat used last.
+    it; `last` is the chat used last, for `restore` the one removed last.
     """
     if context.invoked_subcommand is None:
         context.invoke(list_chats, removed=removed, as_json=as_json)
@@ -57,11 +57,15 @@ def list_chats(*, removed: bool, as_json: bool) -> None:
 
     with _store() as store:
         found = store.listed(removed=removed)
+        gone = [] if found or removed else store.listed(removed=True)
     if as_json:
         write_json([_described(listed) for listed in found])
         return
     if not found:
-        say("no chats" if removed else "no chats yet; start one: localspec chat")
+        there = "" if removed else " yet; start one: localspec chat"
+        if gone:
+            there = f"; {_count(len(gone))} can be restored: localspec chats --removed"
+        say(f"no chats{there}")
     for listed in found:
         info = listed.info
         title = safe_line(info.title)
@@ -217,13 +221,15 @@ def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
 def restore(chats: tuple[str, ...]) -> None:
     """Restore removed CHATS; `list --removed` shows them."""
     with _store() as store:
-        for info in [store.find(chat, removed=True) for chat in chats]:
+        for info in [_find(store, chat, removed=True) for chat in chats]:
             store.restore(info.id)
 
 
 def _find(store: ChatStore, name: str, *, removed: bool | None = False) -> ChatInfo:
     """The chat of that name; ``removed`` as in `ChatStore.find`."""
-    return store.last() if name == "last" else store.find(name, removed=removed)
+    if name == "last":
+        return store.removed_last() if removed else store.last()
+    return store.find(name, removed=removed)
 
 
 def _load(name: str) -> Chat:

@@ -33,7 +33,7 @@ AUTO = "auto"
 url_flag = click.option(
     "--url",
     metavar="URL",
-    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; MODEL (or -m) names its "
+    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; MODEL (run: -m) names its "
     "model.",
 )
 plain_url_flag = click.option(
@@ -234,9 +234,14 @@ def _answering(servers: Sequence[RunningServer], sampling: Sampling) -> Iterator
 
 
 def opened(
-    options: Options, server: Elsewhere | None, cancelled: Cancelled
+    options: Options,
+    server: Elsewhere | None,
+    cancelled: Cancelled,
+    *,
+    share: bool = True,
 ) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
-    """The runtime or client that answers: a model that is loaded here, or a server.
+    """The runtime or client that answers: a model that is loaded here, or a server. ``share``: see
+    `open_runtime`.
 
     Raises:
         LocalspecError: it cannot be opened.
@@ -245,7 +250,7 @@ def opened(
         from localspec.remote.blocking import BlockingClient
 
         return BlockingClient(server.client(), cancelled)
-    return open_runtime(options, cancelled)
+    return open_runtime(options, cancelled, share=share)
 
 
 def require_no_loading(url: str) -> None:

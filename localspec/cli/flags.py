@@ -118,8 +118,9 @@ def _converted(
 class _Default:
     """The value of a flag that is not given: looked up when the command runs or shows its help."""
 
-    def __init__(self, spec: SettingSpec[Any]) -> None:
+    def __init__(self, spec: SettingSpec[Any], unset: str) -> None:
         self._spec = spec
+        self._unset = unset
 
     def __call__(self) -> Any:
         preset, name = chosen_preset(), self._spec.name
@@ -134,6 +135,8 @@ class _Default:
 
     def __str__(self) -> str:
         try:
+            if self._unset and self._spec.name not in config_settings.settings():
+                return self._unset
             value = self()
             if self._spec.repeated:
                 (value,) = value
@@ -144,11 +147,12 @@ class _Default:
 
 
 def setting_option(
-    spec: SettingSpec[Any], *, sources: bool = True, **changes: Any
+    spec: SettingSpec[Any], *, sources: bool = True, unset: str = "", **changes: Any
 ) -> Callable[[_Function], _Function]:
     """The flag of a setting, with ``changes`` to what click is told.
 
     Without ``sources`` only the command line counts: no variable, no preset, no config.toml.
+    ``unset`` says what the command does where nothing sets it, if that is not the default.
     """
     text = f"{spec.help[0].upper()}{spec.help[1:]}."
     if any(choice not in spec.help for choice in spec.choices):
@@ -162,7 +166,7 @@ def setting_option(
     if spec.repeated:
         settings |= {"multiple": True, "callback": _together(spec)}
     if sources:
-        settings |= {"default": _Default(spec), "envvar": spec.variable}
+        settings |= {"default": _Default(spec, unset), "envvar": spec.variable}
         settings |= {"show_default": spec.kind is not Kind.SWITCH}
     short = [name for name in spec.flags if not name.startswith("--")]
     other = [name for name in spec.flags if name.startswith("--")]
@@ -199,7 +203,7 @@ preset_flag = click.option(
     metavar="NAME",
     envvar="LOCALSPEC_PRESET",
     shell_complete=complete.presets,
-    help="Use the system message and settings of [presets.NAME] in config.toml.",
+    help="Use the settings of [presets.NAME] in config.toml; run and chat, its system message too.",
     is_eager=True,
     expose_value=False,
     callback=_choose_preset,
@@ -226,9 +230,14 @@ def given(name: str) -> bool:
     return source is not ParameterSource.DEFAULT
 
 
+def chosen(name: str) -> bool:
+    """Whether a setting has a value by its flag, its variable or config.toml."""
+    return given(name) or name in config_settings.settings()
+
+
 def with_jobs(options: Options, jobs: int) -> Options:
-    """The options with so many replies at a time, where the user has not said how many."""
-    if given(schema.JOBS.name) or options.parallel != schema.JOBS.default:
+    """The options with so many replies at a time, where nothing says how many."""
+    if chosen(schema.JOBS.name):
         return options
     return dataclasses.replace(options, parallel=jobs)
 
@@ -251,13 +260,17 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
     return click.argument("model", required=False, shell_complete=complete.models)(option(command))
 
 
+def flags_of(specs: Sequence[SettingSpec[Any]], **unset: str) -> Callable[[_Function], _Function]:
+    """The flags of settings; ``unset`` has, by their names, what `setting_option` is told."""
+    return several(*(setting_option(spec, unset=unset.get(spec.name, "")) for spec in specs))
+
+
 LOADING = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
-model_flags = several(*map(setting_option, LOADING))
-"""The flags of all settings of the scope LOAD but MODEL itself."""
-sampling_flags = several(
-    *map(setting_option, (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS))
-)
+"""All settings of the scope LOAD but MODEL itself."""
+REPLIES = (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS)
 """How to sample, the seed and the length of a reply."""
+model_flags = flags_of(LOADING)
+sampling_flags = flags_of(REPLIES)
 
 
 @dataclass(frozen=True, slots=True)

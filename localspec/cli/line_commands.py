@@ -20,8 +20,9 @@ from localspec.core.errors import ChatsError, RemoteError, UsageError
 from localspec.core.events import Reply
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
+from localspec.core.settings_schema import SEED
 
-_SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
+_SHAPE = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?$")
 _HELP = """\
 /help          these commands
 /new           begin another chat{saved}
@@ -32,6 +33,8 @@ _HELP = """\
 /seed N        fixed seed; without N, a new one each time
 /quit          leave
 A space before the slash sends such a line to the model."""
+_INSTEAD = {"set": "/temp X and /seed N set what can be set; other settings have flags"}
+"""What to do in place of commands that the full chat has."""
 
 _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
 
@@ -77,7 +80,7 @@ class Talk:
         if found is None:
             return None
         commands: dict[str, Callable[[str], str]] = {
-            "help": self._help,
+            **dict.fromkeys(("help", "?"), self._help),
             "new": self._new,
             "clear": self._new,
             "system": self._system,
@@ -88,7 +91,8 @@ class Talk:
             **dict.fromkeys(("quit", "exit", "bye"), self._leave),
         }
         if found[1] not in commands:
-            raise UsageError(f"there is no /{found[1]} here; /help lists the commands")
+            why = _INSTEAD.get(found[1], "/help lists the commands")
+            raise UsageError(f"there is no /{found[1]} here; {why}")
         return commands[found[1]]((found[2] or "").strip())
 
     def _help(self, _: str) -> str:
@@ -135,10 +139,9 @@ class Talk:
         return f"temperature {self.sampling.temperature:g} from the next reply on"
 
     def _seed(self, text: str) -> str:
-        if not re.fullmatch(r"\d{0,18}", text):
-            raise UsageError("/seed needs a whole number, or nothing for a new seed each time")
-        self.seed = int(text) if text else None
-        return f"seed {text} from now on" if text else "a new seed each time"
+        seed = SEED.parse(text) if text else None
+        self.seed = None if seed is None else int(seed)
+        return "a new seed each time" if self.seed is None else f"seed {self.seed} from now on"
 
     def _leave(self, _: str) -> str:
         raise Leaving

@@ -191,6 +191,8 @@ def describe_file(file: PairFile) -> dict[str, Any]:
             "revision": file.revision,
             "sha256": file.sha256,
         }
+    else:
+        facts["file"] = file.where
     return facts
 
 

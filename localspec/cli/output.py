@@ -56,6 +56,19 @@ def read_stdin() -> str:
     return _read(stdin(), "stdin")
 
 
+def is_unread() -> bool:
+    """Whether there are bytes in stdin; waits for none."""
+    import fcntl
+    import termios
+
+    try:
+        if sys.stdin.isatty():
+            return False
+        return any(fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4)))
+    except OSError:  # as of the null device
+        return False
+
+
 def stdin_line() -> bytes:
     """The next line of stdin with its end; empty behind the last one.
 

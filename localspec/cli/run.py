@@ -12,9 +12,11 @@ import click
 
 from localspec.cli import elsewhere
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
+from localspec.cli.beside_prompt import BesideThePrompt
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
-    model_flags,
+    LOADING,
+    flags_of,
     preset_flag,
     sampling_flags,
     setting_option,
@@ -87,7 +89,7 @@ if TYPE_CHECKING:
 @tool_flags
 @grammar_flags
 @preset_flag
-@model_flags
+@flags_of(LOADING, jobs="1; --parallel: up to 4")
 @sampling_flags
 def command(
     prompts: tuple[str, ...],
@@ -107,8 +109,11 @@ def command(
     folder: str | None,
     **flags: Any,
 ) -> int:
-    """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin."""
-    prompt = _only(prompts)
+    """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin; with
+    PROMPT and - behind it, the text of stdin stands below PROMPT.
+    """
+    beside = BesideThePrompt(prompts)
+    prompt = _only(beside.prompts)
     if parallel is not None and prompt is not None:
         raise UsageError("--parallel takes its prompts from a file; leave out the one behind run")
     if url is None:
@@ -119,7 +124,7 @@ def command(
     require_json(logprobs, url, as_json=as_json or parallel is not None)
     pictures = read_images(images)
     require_messages(pictures, raw=raw, url=None)
-    text = _text(prompt) if parallel is None else ""
+    text = beside.joined(_text(prompt)) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
     require_alone(allowed, folder, (raw, parallel, url, grammar, logprobs))
@@ -148,7 +153,11 @@ def command(
     server = elsewhere.chosen(url, model, asked.sampling)
     scored = ScoredOutput(request)
     tools = (allowed, folder)
+    if server is None:
+        beside.tell_of_model()
+    beside.tell_of_stdin()
     answered = _answer(request, options, server, scored, tools, show=not as_json)
+    beside.tell_of_stdin()
     reply, info, stopped, calls = answered
     if as_json:
         write_json({**report(reply, info), **scored.fields(), **calls_report(calls)})

@@ -16,9 +16,12 @@ import click
 
 from localspec.cli import interface
 from localspec.cli.flags import (
+    LOADING,
     SharedFlags,
+    chosen_preset,
+    flags_of,
+    given,
     model_argument,
-    model_flags,
     preset_flag,
     sampling_flags,
     sort_flags,
@@ -157,7 +160,7 @@ _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 )
 @click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
-@model_flags
+@flags_of(LOADING, jobs="what fits")
 @sampling_flags
 def command(model: str | None, **flags: Any) -> int:
     """Serve MODEL over HTTP, for clients of OpenAI's API.
@@ -168,6 +171,7 @@ def command(model: str | None, **flags: Any) -> int:
     asked = sort_flags(model, flags)
     if asked.seed is not None:
         raise UsageError("serve takes no --seed: each request brings its own")
+    _tell_of_the_unused(own["unix"])
     options = with_jobs(asked.options, schema.SPARE_JOBS)
     options = dataclasses.replace(options, save_states=own["save_states"])
     settings = _settings(own, asked)
@@ -184,6 +188,16 @@ def command(model: str | None, **flags: Any) -> int:
         code: int = view.run(make)
         return code
     return asyncio.run(make(Terminal()).run())
+
+
+def _tell_of_the_unused(unix: str | None) -> None:
+    """Name what was given and has no effect."""
+    preset = chosen_preset()
+    if preset is not None and preset.system is not None:
+        tell(f"the system message of preset {preset.name} is not used: each request brings its own")
+    if unix is not None:
+        for name in filter(given, ("host", "port")):
+            tell(f"--{name} has no effect beside --unix, which is listened at instead")
 
 
 def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:

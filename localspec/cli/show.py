@@ -309,6 +309,7 @@ def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
     if "layers" not in facts:  # known from the catalogue only
         n = facts["bytes"]
         where = f"{facts['repo']} : {facts['file']}" if "repo" in facts else facts["path"]
+        where = where or f"{facts['file']}, which is missing"
         lines = [f"{role:<9} {where}", f"          {size(n) if n else 'size not known'}"]
         if facts.get("revision"):
             lines[1] += f", commit {facts['revision'][:12]}"

@@ -9,7 +9,15 @@ import click
 
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
-from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import (
+    REPLIES,
+    chosen,
+    flags_of,
+    given,
+    model_argument,
+    model_flags,
+    sort_flags,
+)
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import lines_of, read_file, tell
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
+_SEED = 1
 
 
 @click.command("verify")
@@ -41,7 +50,7 @@ _MAX_TOKENS = 128
 @plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 @model_flags
-@sampling_flags
+@flags_of(REPLIES, temperature="0, 0.7 and 1", seed=str(_SEED), max_tokens=str(_MAX_TOKENS))
 def command(
     model: str | None,
     prompts: str | None,
@@ -56,11 +65,11 @@ def command(
 ) -> int:
     """Answer prompts with and without drafting, with the same seed, and compare token for token.
 
-    Temperatures are 0, 0.7 and 1, or the one of -t. Drafts have every length and shape that a chat
-    may choose, or --draft-max tokens. With --together, drafted replies that share their passes with
-    others, whose prompts, lengths and settings differ and who come and go, are compared with plain
-    replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
-    divergence is not a near-tie of the target's logits, or nothing was checked.
+    Temperatures are 0, 0.7 and 1, or the one that is set. Drafts have every length and shape that a
+    chat may choose, or --draft-max tokens. With --together, drafted replies that share their passes
+    with others, whose prompts, lengths and settings differ and who come and go, are compared with
+    plain replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if
+    a divergence is not a near-tie of the target's logits, or nothing was checked.
     """
     pictures, servers = read_images(images), Servers.named(url, plain_url, model)
     require_messages(pictures, raw=False, url=url)
@@ -79,7 +88,7 @@ def command(
             "verify compares token for token, which only --verifier match promises; rejection is "
             "exact in distribution, and its tests are in the test suite"
         )
-    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if chosen("temperature") else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
     texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
 
@@ -99,7 +108,7 @@ def command(
                 "try a smaller --ctx or --together"
             )
         most = asked.max_tokens or _MAX_TOKENS
-        seed = 1 if asked.seed is None else asked.seed
+        seed = _SEED if asked.seed is None else asked.seed
         facts, working = _facts(runtime.info, options), Working(ctrl_c)
         asking: dict[str, Any] = {"max_tokens": most, "seed": seed, "pictures": pictures}
         comparing: Comparing | ComparingTogether

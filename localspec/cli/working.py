@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from localspec.cli.interrupt import CtrlC
@@ -11,6 +12,8 @@ from localspec.core.errors import Interrupted
 from localspec.core.interrupt import Cancelled
 
 UNFINISHED = "interrupted; what was measured is incomplete"
+_MOMENT_S = 1.0
+"""Seconds of loading that are not worth a line."""
 
 if TYPE_CHECKING:
     from localspec.core.events import Loading
@@ -45,22 +48,41 @@ class Working:
         say_over("")
 
 
-def open_runtime(options: Options, cancelled: Cancelled, *, remeasure: bool = False) -> Runtime:
-    """See `localspec.runtime.Runtime.open`. What has no bar, such as compiling kernels, would be a
-    silent minute: a terminal shows its name.
+class _LoadingLine:
+    """A line on a terminal about what takes time while a pair is loaded."""
+
+    def __init__(self, *, share: bool) -> None:
+        self._share = share
+        self._began = time.monotonic()
+        self._shown = ""
+
+    def take(self, loading: Loading) -> None:
+        """Show a step. What has no bar, such as compiling kernels, would be a silent minute; how
+        far a file is matters where it takes longer than a moment.
+        """
+        soon = time.monotonic() - self._began < _MOMENT_S
+        if loading.fraction is not None and (soon or not self._share):
+            return
+        if loading.text != self._shown:
+            say_over(loading.text)
+            self._shown = loading.text
+
+    def clear(self) -> None:
+        """Clear the line, if there is one."""
+        if self._shown:
+            say_over("")
+
+
+def open_runtime(
+    options: Options, cancelled: Cancelled, *, remeasure: bool = False, share: bool = True
+) -> Runtime:
+    """See `localspec.runtime.Runtime.open`. A terminal shows what takes time, with ``share`` also
+    how much of a file is loaded.
     """
     from localspec.runtime import Runtime
 
-    shown = False
-
-    def on_event(loading: Loading) -> None:
-        nonlocal shown
-        if loading.fraction is None:
-            say_over(loading.text)
-            shown = True
-
+    line = _LoadingLine(share=share)
     try:
-        return Runtime.open(options, on_event, cancelled, remeasure=remeasure)
+        return Runtime.open(options, line.take, cancelled, remeasure=remeasure)
     finally:
-        if shown:
-            say_over("")
+        line.clear()

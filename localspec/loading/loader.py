@@ -127,7 +127,7 @@ def load(
         check_file(vector.path)
         require_fitting_vector(ModelFile(vector.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
-    remote = connected(options, tell)
+    remote = connected(options, tell, cancelled)
     try:
         return _Loader(
             files=files,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.endpoint import endpoints
+from localspec.core.errors import Interrupted, WorkerError
+from localspec.core.interrupt import Cancelled
 from localspec.core.options import Options
 from localspec.llama import remote
 from localspec.llama.context import Context
@@ -30,25 +32,44 @@ SOURCE = "LOCALSPEC_LLAMA_SOURCE"
 """Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""
 
 
-def connected(options: Options, tell: Callable[[str], None]) -> RemoteDevices | None:
+def connected(
+    options: Options, tell: Callable[[str], None], cancelled: Cancelled
+) -> RemoteDevices | None:
     """The devices of the workers; None where the options name none. ``tell`` is told what takes
     time.
 
     Raises:
         WorkerError: one of them cannot be used, or there is no plugin.
+        Interrupted: it was cancelled while the plugin was compiled.
     """
     wanted = endpoints(options.rpc)
     if not wanted:
         return None
 
-    given = os.environ.get(SOURCE)
-    made = plugin.obtain(
-        Path(given) if given else None,
-        offline=options.offline,
-        on_start=lambda: tell("compiling the plugin for other machines, once"),
-    )
+    if not plugin.available():  # it is compiled for workers that are there
+        for endpoint in wanted:
+            handshake.ask(endpoint)
+    made = _plugin(options, tell, cancelled)
     workers = [handshake.ask(endpoint, version=made.version) for endpoint in wanted]
     return remote.connect(made.path, workers, options.rpc_timeout)
+
+
+def _plugin(options: Options, tell: Callable[[str], None], cancelled: Cancelled) -> plugin.Plugin:
+    given = os.environ.get(SOURCE)
+    try:
+        made = plugin.obtain(
+            Path(given) if given else None,
+            offline=options.offline,
+            on_start=lambda: tell("compiling the plugin for other machines, once"),
+        )
+    except WorkerError:
+        if not cancelled():
+            raise
+    else:
+        if not cancelled():
+            return made
+    # Ctrl-C of a terminal has ended the compiler, too.
+    raise Interrupted("interrupted while the plugin for other machines was compiled")
 
 
 def where(model: Model, devices: RemoteDevices) -> str:

@@ -122,7 +122,7 @@ def hint(path: str) -> str:
     version, _, rest = path.removeprefix("/").partition("/")
     if version == "v1" and rest.split("/")[0] == "v1":
         return "; the base URL of this client should end before /v1"
-    return ""
+    return "; /v1/completions continues a prompt" if path == "/completion" else ""
 
 
 def build_app(service: Service) -> ASGIApp:

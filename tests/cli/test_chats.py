@@ -117,6 +117,22 @@ def test_no_chats_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(shown(capsys, "list", "--json")) == []
 
 
+def test_the_chat_that_was_removed_last_is_restored_by_that_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    newer, older = put("newer", "a"), put("older", "b")
+    with ChatStore() as store:
+        store.remove(newer.info.id)
+        store.remove(older.info.id)
+    assert cli.call(["chats"]) == 0
+    assert "no chats; 2 chats can be restored: localspec chats --rem" in capsys.readouterr().err
+    shown(capsys, "restore", "last")
+    assert older.info.id in shown(capsys)
+    shown(capsys, "restore", "last")
+    assert newer.info.id in shown(capsys)
+    assert "no removed chat" in fails(capsys, "restore", "last")[1]
+
+
 def test_search_tells_the_chat_and_the_place(capsys: pytest.CaptureFixture[str]) -> None:
     chat = put("On owls", "why do owls hoot?", "To be heard.")
     assert shown(capsys, "search", "hoot owl") == (

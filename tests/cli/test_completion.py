@@ -16,6 +16,7 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import started
 from localspec.cli import foreign
 from localspec.cli import run as run_command
+from localspec.cli import serve as serve_command
 from localspec.config import settings as config_settings
 from localspec.core.files import paths, whole_file
 
@@ -99,6 +100,7 @@ def test_bash_takes_the_script():
         ("--stop -ngl hi", "--stop -ngl hi"),
         ("-- -ngl", "-- -ngl"),
         ("--nonsense -t 1", "--nonsense -t 1"),
+        ("-np 2 --max-model-len 512", "--jobs 2 --ctx 512"),
     ],
 )
 def test_flags_of_other_programs_are_taken_as_ours(typed, taken):
@@ -112,8 +114,61 @@ def test_a_flag_that_a_command_has_keeps_its_meaning():
 
 
 def test_every_foreign_flag_leads_to_one_of_ours():
-    own = {name for p in run_command.command.params for name in p.opts}
+    commands = (run_command.command, serve_command.command)
+    own = {name for command in commands for p in command.params for name in p.opts}
     assert set(foreign.NAMES.values()) <= own
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["run", "-t", "8"], "-t is the temperature 8; threads are --threads 8"),
+        (["run", "-t", "0.8"], ""),
+        (["run", "-t", "2"], ""),
+        (["run", "-s", "42"], "-s is the system message 42; a seed is --seed 42"),
+        (["run", "-s", "Be brief."], ""),
+        (["run", "--stop", "-t", "8"], ""),
+        (["run", "--", "-t", "8"], ""),
+        (["run", "--draft", "16"], "the length of drafts is --draft-max 16"),
+        (["run", "-c", "4096"], ""),
+        (["chat", "-c", "4096"], "-c continues the last chat; a context is --ctx 4096"),
+        (["chat", "-c"], ""),
+        (["chats", "export", "--format", "json"], ""),
+    ],
+)
+def test_a_value_that_looks_otherwise_meant_is_told_what_the_flag_means(capsys, args, told):
+    name, *rest = args
+    command = cli.cli.get_command(None, name)
+    foreign.advise(command, foreign.ours(command, rest))
+    said = capsys.readouterr().err
+    assert (told in said) if told else said == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["run", "hi", "-no-cnv"], "`run` answers once"),
+        (["run", "hi", "--format", "json"], "--json-object"),
+        (["run", "hi", "--keepalive", "5m"], "serve --keep-alive"),
+        (["ls"], "`localspec models`"),
+        (["stop", "qwen3-4b"], "--keep-alive"),
+        (["info", "demo"], "`localspec show NAME`"),
+        (["version"], "`localspec --version`"),
+    ],
+)
+def test_commands_and_flags_of_other_programs_are_told_what_is_here(capsys, args, told):
+    assert cli.call(args) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+def test_no_command_of_other_programs_is_one_of_ours():
+    assert not set(foreign.COMMANDS) & set(cli.COMMANDS)
+
+
+def test_a_shell_that_completes_gets_no_advice(capsys):
+    assert "--threads" in completed("run", "-t", "8", "--format", "json", "--thr")
+    assert capsys.readouterr().err == ""
 
 
 def test_completion_that_cannot_be_written_says_so(monkeypatch, capsys):

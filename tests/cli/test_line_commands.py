@@ -38,6 +38,27 @@ def test_commands_change_what_the_next_reply_is_asked_with(talk: Talk) -> None:
     assert "/quit" in (talk.obey("/help") or "")
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64 - 1, 10**18])
+def test_a_seed_is_what_the_flag_takes(talk: Talk, seed: int) -> None:
+    assert talk.obey(f"/seed {seed}") == f"seed {seed} from now on"
+    assert talk.seed == seed
+    with pytest.raises(UsageError, match="seed must be"):
+        talk.obey(f"/seed {2**64}")
+    assert talk.obey("/seed") == "a new seed each time"
+    assert talk.seed is None
+
+
+def test_a_question_mark_asks_for_help(talk: Talk) -> None:
+    assert "/quit" in (talk.obey("/?") or "")
+    assert talk.obey("/? what is this") == talk.obey("/help")
+    assert talk.obey("/?!") is None
+
+
+def test_a_setting_has_its_command(talk: Talk) -> None:
+    with pytest.raises(UsageError, match=r"/temp X"):
+        talk.obey("/set temperature 0.5")
+
+
 def test_help_says_that_a_chat_is_saved_where_it_is(talk: Talk, tmp_path: Path) -> None:
     assert "/new           begin another chat\n" in (talk.obey("/help") or "")
     saver = Saver(tmp_path / "chats.db")

@@ -47,22 +47,48 @@ def test_a_key_file_has_a_key_on_each_line(tmp_path, capsys):
     assert "no API key" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [[], ["--save-states"]])
-def test_the_server_saves_states_only_if_told_to(monkeypatch, flags):
+@pytest.fixture
+def served(monkeypatch):
+    """The options of the servers that were started, which end at once."""
     from localspec.serve import serving
 
-    served = []
+    found = []
 
     class Kept:
         def __init__(self, settings, options, front):
-            served.append(options.save_states)
+            found.append(options)
 
         async def run(self):
             return 0
 
     monkeypatch.setattr(serving, "Serving", Kept)
+    return found
+
+
+@pytest.mark.parametrize("flags", [[], ["--save-states"]])
+def test_the_server_saves_states_only_if_told_to(served, flags):
     assert call(["serve", "demo", *flags]) == 0
-    assert served == [bool(flags)]
+    assert [options.save_states for options in served] == [bool(flags)]
+
+
+def test_a_number_of_jobs_in_the_settings_is_that_of_the_server(served):
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("jobs = 1\n")
+    assert call(["serve", "demo"]) == 0
+    assert [options.parallel for options in served] == [1]
+
+
+def test_what_has_no_effect_on_the_server_is_told(served, capsys, tmp_path):
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('[presets.brief]\nsystem = "Be brief."\n')
+    place = ["--unix", str(tmp_path / "s"), "--port", "8081"]
+    assert call(["serve", "demo", "--preset", "brief", *place]) == 0
+    system, port = capsys.readouterr().err.splitlines()
+    assert "system message of preset brief is not used" in system
+    assert "--port has no effect beside --unix" in port
+    assert len(served) == 1
 
 
 @pytest.fixture

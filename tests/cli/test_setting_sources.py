@@ -6,12 +6,15 @@ import importlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from command_runs import one_line, pair
 from conftest import Files
 
 from localspec import cli
+from localspec.cli import flags
 from localspec.config import settings as config
 
 
@@ -208,3 +211,55 @@ def test_a_named_pipe_is_not_waited_for(
     for args in (["show", pipe], ["run", "x", "-m", pipe], ["run", "x", *pair(files), "-d", pipe]):
         assert cli.call(args) == 7
         assert "pipe" in one_line(capfd.readouterr().err)
+
+
+def write_settings(text: str) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "config.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(text)
+    config.settings.cache_clear()
+
+
+def jobs_of(*args: str) -> int:
+    """How many replies at a time a command that would rather have 4 is to have."""
+
+    @click.command()
+    @flags.model_flags
+    @flags.sampling_flags
+    def command(**given: Any) -> int:
+        return flags.with_jobs(flags.sort_flags("demo", given).options, 4).parallel
+
+    found: int = command.main([*args], standalone_mode=False)
+    return found
+
+
+def test_a_number_of_jobs_in_the_settings_holds_also_where_it_is_the_default() -> None:
+    assert jobs_of() == 4
+    write_settings("jobs = 1\n")
+    assert jobs_of() == 1
+    assert jobs_of("--jobs", "3") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("chat", "what fits"),
+        ("serve", "what fits"),
+        ("run", "1; --parallel: up to 4"),
+        ("verify", "128"),
+        ("verify", "0, 0.7 and 1"),
+        ("bench", "96"),
+        ("bench", "0 and 1"),
+    ],
+)
+def test_help_shows_what_a_command_does_where_nothing_is_set(
+    name: str, shown: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call([name, "--help"]) == 0
+    assert f"[default: {shown}]" in " ".join(capfd.readouterr().out.split())
+
+
+def test_help_shows_what_the_settings_say_in_its_place(capfd: pytest.CaptureFixture[str]) -> None:
+    write_settings("jobs = 7\n")
+    assert cli.call(["serve", "--help"]) == 0
+    assert "easily. [default: 7]" in " ".join(capfd.readouterr().out.split())

@@ -106,6 +106,17 @@ def test_show_tells_what_a_pair_is_before_it_is_here(capfd: pytest.CaptureFixtur
         assert all(len(line) <= 80 for line in out.splitlines() if " : " not in line), out
 
 
+def test_show_names_the_file_of_a_pair_that_is_missing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone.gguf"
+    own_catalogue(f'[mine]\ntarget = {{ file = "{gone}" }}\ndraft = {{ file = "{gone}" }}\n')
+    assert cli.call(["show", "mine"]) == 0
+    out = capfd.readouterr().out
+    assert out.count(f"{gone}, which is missing") == 2
+    assert "None" not in out
+
+
 def test_a_user_overrides_single_fields() -> None:
     own_catalogue('[qwen3-8b]\nabout = "mine"\ndraft_length = 2\n')
     pair = catalog()["qwen3-8b"]

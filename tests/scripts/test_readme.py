@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,13 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert re.search(r"\d+ tokens/s, acceptance \d+%", out)
     assert len(out.splitlines()[0]) > 10
+
+
+def test_the_python_example_of_structured_output_runs() -> None:
+    page = (ROOT / "docs/structured.md").read_text(encoding="utf-8")
+    example, names = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], dict[str, Any]()
+    exec(compile(example, "structured.md", "exec"), names)
+    assert names["person"].age <= 120
 
 
 def test_every_command_is_listed() -> None:

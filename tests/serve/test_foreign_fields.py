@@ -3,6 +3,7 @@ is named in a notice. None is ignored in silence.
 """
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from localspec.serve.requests.foreign_fields import (
 )
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+ROOT = Path(__file__).parents[2]
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 LEAST = {
     CHAT: MESSAGES,
@@ -359,3 +361,11 @@ async def test_the_end_of_a_stream_has_what_was_told_before(world, path):
     world.told = "the oldest message was left out"
     answer = await world.client.post(path, json=OWN[path] | {"stream": True})
     assert answer.text.count(world.told) == 1
+
+
+def test_the_page_of_the_server_counts_the_fields_of_others():
+    page = " ".join((ROOT / "docs/server.md").read_text(encoding="utf-8").split())
+    assert f"{len(REFUSED)} of llama-server" in page
+    assert f"{len(OF_PROMPTS)} at `/tokenize`" in page
+    assert f"{len(OF_VECTORS)} for vectors, {len(OF_SCORES)} for scores" in page
+    assert f"and {len(WITHOUT_EFFECT)} without effect" in page

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from localspec.core.errors import UsageError
-from localspec.serve.app import all_routes
+from localspec.serve.app import all_routes, hint
 from localspec.serve.http.settings import ApiKeys
 
 KEY, OTHER = "correct-horse-battery", "another-key-of-ours"
@@ -266,3 +266,9 @@ async def test_a_fault_of_ours_is_a_plain_500(world, monkeypatch):
     assert "secret" not in answer.text
     assert "Traceback" not in answer.text
     assert isinstance(world.defects[0], KeyError)
+
+
+def test_a_path_that_clients_have_wrong_says_which_is_right():
+    assert "/v1/completions" in hint("/completion")
+    assert "before /v1" in hint("/v1/v1/models")
+    assert not hint("/elsewhere")

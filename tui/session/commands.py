@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-_SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
+from localspec.core.errors import UsageError
+from localspec.core.settings_schema import SEED
+
+_SHAPE = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?$", re.DOTALL)
 
 
 Value = str | float | int | bool | None
@@ -57,9 +60,12 @@ def _temperature(text: str) -> float:
 def _seed(text: str) -> int | None:
     if text in ("", "off", "random"):
         return None
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise CommandError("needs a whole number, or nothing for a new seed each time")
-    return int(text)
+    try:
+        seed = SEED.parse(text)
+    except UsageError as error:
+        told = str(error).removeprefix("seed ")
+        raise CommandError(f"{told}; or nothing for a new seed each time") from None
+    return None if seed is None else int(seed)
 
 
 def _variants(text: str) -> int:
@@ -165,6 +171,7 @@ SPECS = {
     "quit": Spec("/quit", "leave", _nothing),
 }
 _ALIASES = {
+    "?": "help",
     "colors": "colours",
     "exit": "quit",
     "bye": "quit",

@@ -158,7 +158,8 @@ def _compile(command: list[str], source: Source, made: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise WorkerError(f"the RPC plugin does not compile: {cxx.first_error(done.stderr)}")
+        why = cxx.failure(done.returncode, done.stderr).why
+        raise WorkerError(f"the RPC plugin does not compile: {why}")
 
 
 def _protocol(header: Path) -> Version:
