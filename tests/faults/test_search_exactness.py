@@ -170,12 +170,11 @@ SAMPLED = guests.Wish(
     sampling=tables.WARM,
     verifier="rejection",
     limit=2,
-    end=None,
+    ends=frozenset(),
     rule=None,
     defect=None,
     at=0,
     rounds=None,
-    scored=False,
     own=False,
 )
 RULED = dataclasses.replace(SAMPLED, rule=5, sampling=dataclasses.replace(tables.WARM, top_p=0.9))
