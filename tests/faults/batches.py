@@ -13,7 +13,17 @@ from pathlib import Path
 import tables
 
 from faults.by_the_papers import NoTokenError, Plain
-from faults.guests import KINDS, METHODS, USUAL, Extras, Wish, drafter_of, rows_together, spoilt, wish
+from faults.guests import (
+    KINDS,
+    METHODS,
+    USUAL,
+    Extras,
+    Wish,
+    drafter_of,
+    rows_together,
+    spoilt,
+    wish,
+)
 from faults.runner import Search
 from faults.settings import Chance, simpler
 from localspec.core.emitted import TokenLogprobs
@@ -23,7 +33,7 @@ from localspec.decode.round import decode_round, empty
 from localspec.drafters.base import Committed
 from localspec.drafters.cascade import Cascade
 from localspec.policy import Policy
-from localspec.testing import Table, TableTarget
+from localspec.testing import TableTarget
 
 _NEAR = 1e-4
 """Largest error of a log-probability: it is computed with 32 bits."""
@@ -236,9 +246,7 @@ def _shown_wrongly(guest: _Guest, said: Sequence[int]) -> str | None:
     return None
 
 
-def _close(
-    found: TokenLogprobs, known: Mapping[int, float], token: int, extras: Extras
-) -> bool:
+def _close(found: TokenLogprobs, known: Mapping[int, float], token: int, extras: Extras) -> bool:
     """Whether they are the known ones, and the likeliest of them beside the token's."""
     told = [*found.top, found.chosen]
     likeliest = sorted(known.values(), reverse=True)[: extras.alternatives]

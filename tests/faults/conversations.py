@@ -102,9 +102,7 @@ def any_sampling(rng: random.Random) -> Sampling:
     return replace(further(rng, usual), mirostat=0) if rng.random() < 0.3 else usual
 
 
-def any_step(
-    rng: random.Random, *, first: bool, long: bool, adapters: bool, beside: int
-) -> Step:
+def any_step(rng: random.Random, *, first: bool, long: bool, adapters: bool, beside: int) -> Step:
     """Any step; of the first ones some are ``long``."""
     stopped = rng.random() < 0.3
     return Step(
@@ -176,9 +174,7 @@ def answers(
     runtime: Runtime, requests: Sequence[ReplyRequest], stop: Interrupt | None = None
 ) -> list[Answer]:
     """The answers to some requests at once; ``stop`` is that of the first one."""
-    streams = [
-        runtime.submit(one, None if number else stop) for number, one in enumerate(requests)
-    ]
+    streams = [runtime.submit(one, None if number else stop) for number, one in enumerate(requests)]
     found = []
     for stream in streams:
         *events, end = stream
@@ -194,12 +190,18 @@ def difference(plain: Runtime, asked: ReplyRequest, drafted: Answer, right: Answ
     one, other = drafted.reply, right.reply
     pairs = enumerate(zip(one.tokens, other.tokens, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), None)
-    if at is not None:
-        gap = plain.examine(asked, other.tokens[: at + 1], one.tokens[at]).gap
-        assert gap is not None
-        if gap <= NEAR:
-            return None
-        return f"token {at} is {one.tokens[at]}, plain {other.tokens[at]}: {gap:.2g} apart"
+    if at is None:
+        return _told_otherwise(asked, drafted, right)
+    gap = plain.examine(asked, other.tokens[: at + 1], one.tokens[at]).gap
+    assert gap is not None
+    if gap <= NEAR:
+        return None
+    return f"token {at} is {one.tokens[at]}, plain {other.tokens[at]}: {gap:.2g} apart"
+
+
+def _told_otherwise(asked: ReplyRequest, drafted: Answer, right: Answer) -> str | None:
+    """What of an answer with the same tokens is another."""
+    one, other = drafted.reply, right.reply
     if len(one.tokens) != len(other.tokens):
         return f"{len(other.tokens)} tokens plain, {len(one.tokens)} drafted"
     if drafted.shown != one.text:

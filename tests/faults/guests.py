@@ -45,7 +45,20 @@ METHODS = ("mask", "take", "forced", "legal", "over", "expect")
 DEFECTS = (*[None] * 21, "ban", "take", *METHODS)
 
 
-_PIECES = (b"a", b"b", b"ab", b"\n", b" ", b"\n  ", b"\xc3", b"\xa9", b"\xe2\x82", b"\xac", b"", b"xyz")
+_PIECES = (
+    b"a",
+    b"b",
+    b"ab",
+    b"\n",
+    b" ",
+    b"\n  ",
+    b"\xc3",
+    b"\xa9",
+    b"\xe2\x82",
+    b"\xac",
+    b"",
+    b"xyz",
+)
 """Texts of tokens; some are parts of a character."""
 
 

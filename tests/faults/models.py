@@ -50,6 +50,8 @@ _ORACLE = "oracle"
 _ALONE = (_ORACLE, "tree", "tree,suffix", "lookahead")
 """What drafts for one request, or branches."""
 _NODES, _LEAVES = 62, 9
+
+
 @dataclass(frozen=True)
 class Case:
     """A conversation."""

@@ -57,7 +57,10 @@ def further(rng: random.Random, usual: Sampling) -> Sampling:
         {"xtc_probability": rng.choice([0.3, 1.0]), "xtc_threshold": rng.choice([0.05, 0.2])},
         {"typical_p": rng.choice([0.4, 0.9])},
         {"top_n_sigma": rng.choice([0.7, 1.5])},
-        {"dynatemp_range": rng.choice([0.3, 2.0]), "dynatemp_exponent": rng.choice([0.0, 1.0, 2.0])},
+        {
+            "dynatemp_range": rng.choice([0.3, 2.0]),
+            "dynatemp_exponent": rng.choice([0.0, 1.0, 2.0]),
+        },
         {
             "mirostat": rng.choice([1, 2]),
             "mirostat_tau": rng.choice([0.5, 1.5, 5.0]),

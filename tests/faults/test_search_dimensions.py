@@ -1,4 +1,6 @@
-"""What `batches` varies in a request is looked at: a defect that shows with it alone is found."""
+"""What `batches` and `models` vary in a request is looked at: a defect that shows with it alone is
+found.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import tables
+from frequencies import FALSE_ALARM
 
-from faults.guests import Recalling
+from faults.batch_chances import p_values
 from faults.registry import SEARCHES
+from faults.test_search_exactness import SAMPLED, SHARED, is_wrong, of_the_next_row
 from localspec.core import sampler_chain
+from localspec.core.adapter_list import Blend
 from localspec.core.emitted import TokenLogprobs
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
@@ -23,23 +29,29 @@ from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.request_memory import Passage
+from localspec.drafters.lookup.suffix import Suffix
 from localspec.generation.infill_sampling import InfillProcessor
 from localspec.generation.stop_condition import LineLimits, StopCondition, TextStream
 
 CASES = 120
-"""In which each defect is looked for; most are found in the first ten."""
+"""In which each defect is looked for,"""
+USUAL_FIRST = 12
+FIRST = {
+    "tokens that begin others": 0,
+    "DRY": 23,
+    "no DRY": 23,
+    "Mirostat under a grammar": 64,
+    "a grammar that guides no draft": 29,
+    "a prediction": 22,
+    "an earlier request": 35,
+    "no breakers": 37,
+}
+"""from one on that shows it: the search itself begins with 0."""
 
 
-def finds(folder: Path) -> bool:
-    search = SEARCHES["batches"](folder)
-    return any(wrong(search, seed) for seed in range(CASES))
-
-
-def wrong(search: object, seed: int) -> bool:
-    try:
-        return search.wrong(search.case(seed)) is not None
-    except Exception:  # noqa: BLE001 - whatever it is, it is a fault: see `Runner`
-        return True
+def finds(folder: Path, defect: str) -> bool:
+    search, first = SEARCHES["batches"](folder), FIRST.get(defect, USUAL_FIRST)
+    return any(is_wrong(search, seed) for seed in range(first, first + CASES))
 
 
 # -- a draft that wins where it should be judged ---------------------------------------------------
@@ -78,7 +90,7 @@ WINS: dict[str, Callable[[Request, Draft], bool]] = {
 
 COPIED: set[tuple[int, ...]] = set()
 """Drafts from the memory of requests."""
-VERDICT, COPY = Request._verdict, Recalling._copied
+VERDICT, COPY = Request._verdict, Suffix._copied
 
 
 def ruled(request: Request) -> bool:
@@ -86,7 +98,7 @@ def ruled(request: Request) -> bool:
 
 
 def noted(
-    self: Recalling, ask: Ask, passage: Passage, k: int
+    self: Suffix, ask: Ask, passage: Passage, k: int
 ) -> tuple[list[int], list[float], list[int]]:
     found = COPY(self, ask, passage, k)
     COPIED.add(tuple(found[0]))
@@ -97,16 +109,22 @@ def noted(
 def test_a_draft_that_wins_is_found_under(
     where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    let_win(WINS[where], monkeypatch)
+    assert finds(tmp_path, where)
+
+
+def let_win(where: Callable[[Request, Draft], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first drafted token is taken, whatever the target says."""
+
     def lax(self: Request, draft: Draft, p: CachedRows) -> Verdict:
         found = VERDICT(self, draft, p)
-        if found.path or not len(draft) or not WINS[where](self, draft):
+        if found.path or not len(draft) or not where(self, draft):
             return found
         return dataclasses.replace(found, token=int(draft.tokens[0]))
 
     COPIED.clear()
-    monkeypatch.setattr(Recalling, "_copied", noted)
+    monkeypatch.setattr(Suffix, "_copied", noted)
     monkeypatch.setattr(Request, "_verdict", lax)
-    assert finds(tmp_path)
 
 
 # -- other defects ---------------------------------------------------------------------------------
@@ -182,4 +200,66 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
 def test_batches_finds(defect: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place, name, instead = DEFECTS[defect]
     monkeypatch.setattr(place, name, instead)
-    assert finds(tmp_path)
+    assert finds(tmp_path, defect)
+
+
+XTC = dataclasses.replace(tables.WARM, xtc_probability=0.5, xtc_threshold=0.15)
+MIROSTAT = dataclasses.replace(tables.WARM, mirostat=2, mirostat_tau=1.2, mirostat_eta=1.0)
+
+
+@pytest.mark.parametrize(("settings", "defect"), [(XTC, "no XTC"), (MIROSTAT, "a mu that stays")])
+def test_batch_chances_finds(
+    settings: Sampling, defect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes = (dataclasses.replace(SAMPLED, sampling=settings), SAMPLED)
+    case = dataclasses.replace(SHARED, wishes=wishes)
+    assert p_values(case, 300, 0)[0] > FALSE_ALARM
+    monkeypatch.setattr(*DEFECTS[defect])
+    assert p_values(case, 300, 0)[0] < 1e-9
+
+
+# -- on real models --------------------------------------------------------------------------------
+
+ON_MODELS: dict[str, tuple[Callable[[Request, Draft], bool], tuple[int, ...]]] = {
+    "a grammar": (lambda r, _: ruled(r), (2, 6)),
+    "a prediction": (WINS["a prediction"], (6, 7)),
+    "an earlier request": (WINS["an earlier request"], (52, 53)),
+    "further samplers": (lambda r, _: sampling(r).chained, (3, 6)),
+    "a request beside others": (lambda r, _: r.seq > 0, (3, 6)),
+}
+"""Where a draft wins, and cases in which that shows."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("where", ON_MODELS)
+def test_a_draft_that_wins_is_found_on_real_models_under(
+    where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    applies, seeds = ON_MODELS[where]
+    let_win(applies, monkeypatch)
+    search = SEARCHES["models"](tmp_path)
+    assert any(is_wrong(search, seed) for seed in seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("place", "name", "instead", "seeds"),
+    [
+        (Blend, "owner", lambda _, owner: owner, (46, 49)),
+        (TokenScorer, "at", of_the_next_row, (1, 2)),
+    ],
+    ids=["a cache that all adapters share", "log-probabilities of another row"],
+)
+def test_models_finds(
+    place: type,
+    name: str,
+    instead: object,
+    seeds: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(place, name, instead)
+    search = SEARCHES["models"](tmp_path)
+    assert any(is_wrong(search, seed) for seed in seeds)
