@@ -213,7 +213,7 @@ STUCK = dataclasses.replace(
 
 
 def stuck_p(drafter: str) -> float:
-    return batch_chances.p_values(dataclasses.replace(STUCK, drafters=(drafter,)), 2000, 0)[0]
+    return batch_chances.p_values(dataclasses.replace(STUCK, drafters=(drafter,)), 1400, 0)[0]
 
 
 @pytest.mark.parametrize("drafter", ["sampled chain", "distinct tree", "chain", "tree"])
