@@ -20,9 +20,9 @@ import numpy as np
 import tables
 from scipy import stats
 
-from faults.guests import LOOKUPS, Shaped, Wish
+from faults.guests import LOOKUPS, USUAL, Shaped, Wish, breaker
 from faults.runner import Search
-from faults.settings import Chance, sampling
+from faults.settings import Chance, further, sampling
 from localspec.core.values import Proposal
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Drafter
@@ -122,6 +122,7 @@ class BatchChances(Search):
 
 def _wish(rng: random.Random, v: int, seed: int) -> Wish:
     warm = sampling(rng, range(v))
+    warm = further(rng, warm) if rng.random() < 0.3 else warm
     kept = tuple((i, b) for i, b in warm.logit_bias if b > -math.inf)  # none may forbid all
     warm = replace(warm, temperature=warm.temperature or 1.0, logit_bias=kept)
     return Wish(
@@ -130,13 +131,13 @@ def _wish(rng: random.Random, v: int, seed: int) -> Wish:
         sampling=replace(warm, top_k=0 if warm.top_k == 1 else warm.top_k),
         verifier=rng.choice(["rejection", "rejection", "rejection", "match"]),
         limit=_TOKENS + 1,
-        end=None,
+        ends=frozenset(),
         rule=rng.choice([None, seed]),
         defect=None,
         at=0,
         rounds=None,
-        scored=False,
         own=rng.random() < 0.3,
+        extras=replace(USUAL, breakers={rng.randrange(v): breaker(rng, v)}),
     )
 
 

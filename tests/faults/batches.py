@@ -4,15 +4,26 @@ what a decoder written from the papers gives it alone (`faults.by_the_papers`).
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import tables
 
 from faults.by_the_papers import NoTokenError, Plain
-from faults.guests import KINDS, METHODS, Wish, drafter_of, rows_together, spoilt, wish
+from faults.guests import (
+    KINDS,
+    METHODS,
+    USUAL,
+    Extras,
+    Wish,
+    drafter_of,
+    rows_together,
+    spoilt,
+    wish,
+)
 from faults.runner import Search
 from faults.settings import Chance, simpler
 from localspec.core.emitted import TokenLogprobs
@@ -22,7 +33,7 @@ from localspec.decode.round import decode_round, empty
 from localspec.drafters.base import Committed
 from localspec.drafters.cascade import Cascade
 from localspec.policy import Policy
-from localspec.testing import Table, TableTarget
+from localspec.testing import TableTarget
 
 _NEAR = 1e-4
 """Largest error of a log-probability: it is computed with 32 bits."""
@@ -54,8 +65,13 @@ class _Guest:
 
     wish: Wish
     request: Request
+    plain: Plain
+    right: tuple[list[int], str]
+    """Its tokens by the papers, and why they end."""
     given: list[Emitted] = field(default_factory=list)
     rounds: int = 0
+    deepest: int = 0
+    """The longest path of its drafts."""
 
 
 class Batches(Search):
@@ -80,7 +96,7 @@ class Batches(Search):
             rng.choice([30, 10_000, 10_000, 10_000]),
             rng.choice([None, None, None, (rng.randrange(v), rng.randrange(v))]),
             rng.choice([1, 1, 1, 1, 1, 1, 1, 2]),
-            tuple(wish(rng, v, 1000 * seed + i) for i in range(rng.choice([2, 5, 12]))),
+            _wishes(rng, v, 1000 * seed),
         )
 
     def wrong(self, case: Case) -> str | None:
@@ -96,7 +112,7 @@ class Batches(Search):
             self._accepted += guest.request.tally.accepted
             self._failed += guest.request.error is not None
             self._interrupted += guest.request.finish == "interrupt"
-            found = _wrong(case, target.table, guest)
+            found = _wrong(guest)
             if found is not None:
                 return f"{found}; {guest.wish}"
         return None
@@ -114,10 +130,14 @@ class Batches(Search):
         if case.nodes > 1:
             yield replace(case, nodes=case.nodes // 2)
         for i, one in enumerate(case.wishes):
+            extras = (
+                replace(one.extras, **{f.name: getattr(USUAL, f.name)}) for f in fields(USUAL)
+            )
             for less in (
                 replace(one, defect=None),
                 replace(one, rule=None),
                 replace(one, rounds=None),
+                *(replace(one, extras=fewer) for fewer in (USUAL, *extras)),
                 *(replace(one, sampling=s) for s in simpler(one.sampling)),
             ):
                 if less != one:
@@ -155,41 +175,53 @@ class _House:
     def _begun(self, one: Wish, seq: int) -> _Guest:
         case = self._case
         policy = Chance(one.seed, case.nodes, case.leaves) if one.own else None
-        request = one.request(seq, case.v, policy)
+        plain = one.plain(self._target.table, case.v, case.capacity)
+        right = plain.reply()
+        request = one.request(seq, case.v, policy, one.predicted(right[0], case.v))
         self._target.truncate(seq, 0)
         self._target.read(seq, one.prompt[:-1])
         if self._rng.random() < 0.5:
             self._drafter.commit([Committed(seq, request.tokens, request.tokens)])
-        return _Guest(one, request)
+        return _Guest(one, request, plain, right)
 
     def _round(self, shared: Policy) -> None:
         by_seq = {g.request.seq: g for g in self._running}
         requests = [g.request for g in self._running]
         for result in decode_round(requests, self._target, self._drafter, shared):
-            by_seq[result.request.seq].given += result.emitted
+            guest = by_seq[result.request.seq]
+            guest.given += result.emitted
+            paths = map(result.draft.prefix, range(len(result.draft)))
+            guest.deepest = max(guest.deepest, *map(len, paths), 0)
         for guest in self._running:
             guest.rounds += 1
             if guest.request.running and guest.rounds == guest.wish.rounds:
                 guest.request.finish = "interrupt"
         for guest in self._running:
+            owner = guest.wish.extras.recalls
+            if guest.request.finish is not None and owner is not None:
+                self._drafter.remember(owner, guest.request.tokens)
             if not guest.request.running and self._rng.random() < 0.5:
                 empty(guest.request.seq, self._target, self._drafter)
         self._running = [g for g in self._running if g.request.running]
 
 
-def _wrong(case: Case, table: Table, guest: _Guest) -> str | None:
+def _wishes(rng: random.Random, v: int, seed: int) -> tuple[Wish, ...]:
+    """Some requests, and some of them again."""
+    found = [wish(rng, v, seed + i) for i in range(rng.choice([2, 5, 12]))]
+    again = rng.sample(found, rng.choice([0, 0, len(found) // 2]))
+    return (*found, *again)
+
+
+def _wrong(guest: _Guest) -> str | None:
     """What differs from plain decoding."""
-    one, request = guest.wish, guest.request
+    one, request, plain = guest.wish, guest.request, guest.plain
     said = [item.token for item in guest.given]
-    plain = one.plain(table, case.v, case.capacity)
-    for i, item in enumerate(guest.given):
-        places = item.logprobs
-        if places is not None and not _close(places, plain.logprob(said[:i], item.token)):
-            return f"token {i} has {places.chosen.logprob}"
+    if one.extras.most is not None and guest.deepest > one.extras.most:
+        return f"{guest.deepest} tokens drafted, {one.extras.most} allowed"
     end = "error" if request.error is not None else str(request.finish)
     if one.verifier == "rejection":
-        return _impossible(plain, said, request)
-    right, why = plain.reply()
+        return _impossible(plain, said, request) or _shown_wrongly(guest, said)
+    right, why = guest.right
     if one.defect in METHODS and end == "error" and isinstance(request.error, ValueError):
         taken = max(0, one.at - 1) if one.defect == "take" else len(said)  # the rest is for drafts
         right, why = right[:taken], "error"
@@ -197,11 +229,33 @@ def _wrong(case: Case, table: Table, guest: _Guest) -> str | None:
         right, why = right[: len(said)], end
     if (said, end) != (right, why):
         return f"plain {right} ({why}), in a batch {said} ({end}: {request.error!r})"
+    return _shown_wrongly(guest, said)
+
+
+def _shown_wrongly(guest: _Guest, said: Sequence[int]) -> str | None:
+    """A text or a log-probability that is not that of the tokens."""
+    text = "".join(item.text for item in guest.given)
+    right = guest.plain.text(said, over=guest.request.finish in {"stop", "length"})
+    if text != right:
+        return f"the text of {said} is {text!r}, not {right!r}"
+    extras = guest.wish.extras
+    for i, item in enumerate(guest.given if extras.scored is not None else ()):
+        known = guest.plain.logprobs(said[:i], str(extras.scored))
+        if item.logprobs is None or not _close(item.logprobs, known, item.token, extras):
+            return f"token {i} has {item.logprobs}"
     return None
 
 
-def _close(found: TokenLogprobs, right: float) -> bool:
-    return abs(found.chosen.logprob - right) <= _NEAR
+def _close(found: TokenLogprobs, known: Mapping[int, float], token: int, extras: Extras) -> bool:
+    """Whether they are the known ones, and the likeliest of them beside the token's."""
+    told = [*found.top, found.chosen]
+    likeliest = sorted(known.values(), reverse=True)[: extras.alternatives]
+    wanted = [*likeliest, known.get(token, -math.inf)]
+    return len(told) == len(wanted) and all(
+        abs(one.logprob - known.get(one.token, math.inf)) <= _NEAR
+        and abs(one.logprob - right) <= _NEAR
+        for one, right in zip(told, wanted, strict=True)
+    )
 
 
 def _impossible(plain: Plain, said: Sequence[int], request: Request) -> str | None:

@@ -6,34 +6,38 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf_tools
 import memory_files
 
+from faults.conversations import (
+    USUAL,
+    Answer,
+    Aside,
+    Step,
+    answers,
+    any_sampling,
+    any_step,
+    difference,
+    request,
+)
 from faults.oracle import Oracle
 from faults.runner import Search
-from faults.settings import Chance, sampling, simpler
-from localspec import Finished, Message, Options, Reply, Runtime
+from faults.settings import Chance, simpler
+from localspec import Message, Options, ReplyRequest, Runtime
+from localspec.core.adapter_list import read
+from localspec.core.interrupt import Interrupt
 from localspec.core.logits import Sampling
-from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.cascade import Cascade
 from localspec.loading import loader
 from localspec.loading.policy import Control
 from localspec.prefix_cache import cache, search
 from localspec.prefix_cache.files import KvStore
 
-_LETTERS = range(3 + ord("a") - ord("!"), 3 + ord("z") - ord("!") + 1)
-"""Tokens of the byte vocabulary that are letters: replies of these are cut into tokens as they
-were."""
-_OTHERS = tuple((i, -math.inf) for i in range(259) if i not in _LETTERS and i != 2)
-_ENDLESS = (*_OTHERS, (2, -math.inf))
-_NEAR = 0.1
-"""Logits: passes of different widths differ by up to a fifth of this on these models."""
 _DRAFTERS = {
     "full": ("model", "tree", "suffix", "ngram", "lookahead", "tree,suffix", "suffix,model"),
     "latent": ("model", "tree", "suffix", "lookahead"),
@@ -43,24 +47,9 @@ _DRAFTERS = {
     "hybrid": ("suffix", "model", "mtp"),
 }
 _ORACLE = "oracle"
+_ALONE = (_ORACLE, "tree", "tree,suffix", "lookahead")
+"""What drafts for one request, or branches."""
 _NODES, _LEAVES = 62, 9
-_STEPS = ("ask", "ask", "again", "edit", "resume")
-
-
-@dataclass(frozen=True)
-class Step:
-    """One request of a conversation, after what happens before it."""
-
-    kind: str
-    """ask: the next question; again: the same once more; edit: an earlier question changed; resume:
-    both programs are started anew, with states from disk, before the next question."""
-    words: int
-    """Words of the question."""
-    seed: int
-    max_tokens: int
-    interrupt: int | None
-    """Round before whose pass the user interrupts."""
-    stop: str | None
 
 
 @dataclass(frozen=True)
@@ -76,13 +65,10 @@ class Case:
     """Besides, letters alone may be emitted,"""
     ends: bool
     """and what ends a reply, or not even that."""
+    beside: int
+    """Requests that are asked beside each of the conversation."""
+    cache_memory: int
     steps: tuple[Step, ...]
-
-    @property
-    def letters(self) -> Sampling:
-        """The sampling of all its replies."""
-        forbidden = _OTHERS if self.ends else _ENDLESS
-        return replace(self.sampling, logit_bias=(*forbidden, *self.sampling.logit_bias))
 
 
 class Models(Search):
@@ -99,17 +85,25 @@ class Models(Search):
     def case(self, seed: int) -> Case:
         rng = random.Random(seed)
         memory = rng.choice([*memory_files.KINDS])
-        letters = sampling(rng, _LETTERS)
-        long = memory == "chunked" and rng.random() < 0.05
+        drafter = rng.choice((_ORACLE, rng.choice(_DRAFTERS[memory])))
+        alone = drafter in _ALONE or rng.random() < 0.5
+        beside = 0 if alone else rng.choice([1, 2])
+        long = memory == "chunked" and alone and rng.random() < 0.05
+        adapters = memory == "full"
         return Case(
             seed,
             memory,
-            rng.choice((_ORACLE, rng.choice(_DRAFTERS[memory]))),
+            drafter,
             rng.choice([1, 3, 8, 20, _NODES]),
             rng.choice([1, 3, _LEAVES]),
-            letters,
+            any_sampling(rng),
             rng.random() < 0.4,
-            tuple(_step(rng, first=not i, long=long) for i in range(rng.randint(1, 5))),
+            beside,
+            rng.choice([1, 50]),
+            tuple(
+                any_step(rng, first=not i, long=long, adapters=adapters, beside=beside)
+                for i in range(rng.randint(1, 5))
+            ),
         )
 
     def wrong(self, case: Case) -> str | None:
@@ -123,7 +117,12 @@ class Models(Search):
             if rest:
                 yield replace(case, steps=(replace(rest[0], kind="ask"), *rest[1:]))
         for i, step in enumerate(case.steps):
-            for name, value in (("interrupt", None), ("stop", None), ("words", 1)):
+            for name, value in (
+                ("interrupt", None),
+                ("extras", USUAL),
+                ("asides", ()),
+                ("words", 1),
+            ):
                 if getattr(step, name) != value:
                     less = replace(step, **{name: value})
                     yield replace(case, steps=(*case.steps[:i], less, *case.steps[i + 1 :]))
@@ -144,6 +143,14 @@ class Models(Search):
             )
         return self._files[name]
 
+    def adapters(self) -> list[str]:
+        """Two adapters of the model with full memory."""
+        for seed, name in enumerate(("one", "two"), 1):
+            if name not in self._files:
+                self._files[name] = path = self._folder / f"{name}.gguf"
+                gguf_tools.write_lora(path, gguf_tools.MATRICES, seed=seed, rank=2 * seed)
+        return [str(self._files[name]) for name in ("one", "two")]
+
     def shelf(self) -> Path:
         """A folder for the states of one case."""
         return self._folder / f"states{self._cases}"
@@ -154,7 +161,10 @@ class _Conversation:
 
     def __init__(self, models: Models, case: Case, closing: contextlib.ExitStack) -> None:
         self._models, self._case, self._closing = models, case, closing
-        self._interrupt: int | None = None
+        self._adapters = models.adapters() if case.memory == "full" else []
+        self._rounds: int | None = None
+        """Rounds before the user interrupts."""
+        self._stop = Interrupt()
         self._messages: list[Message] = []
         self._oracle = Oracle(case.seed)
         self._open()
@@ -170,17 +180,21 @@ class _Conversation:
             self._say(step)
             if self._drafting.encode(self._messages) != self._plain.encode(self._messages):
                 return None  # one of them remembers how a text was cut into tokens, the other not
-            if self._case.drafter == _ORACLE:
-                told = self._reply(self._plain, step, step.max_tokens).tokens
-                self._oracle.right = [*self._plain.encode(self._messages), *told]
-            drafted = self._drafted(step)
-            plain = self._reply(self._plain, step, len(drafted.tokens))
-            what = self._compared(step, drafted, plain)
-            if what is not None:
-                return f"step {number}: {what}"
-            if drafted.tokens != plain.tokens:
-                return None  # after a near-tie the two conversations are different ones
-            self._messages.append(Message("assistant", drafted.text))
+            requests = [self._asked(step), *map(self._beside, step.asides)]
+            drafted = self._drafted(step, requests)
+            for one, found in zip(requests, drafted, strict=True):
+                if not found.reply.tokens:  # interrupted before the first token
+                    continue
+                if step.fresh:
+                    self._plain.forget()
+                plain_one = replace(one, max_tokens=len(found.reply.tokens))
+                (plain,) = answers(self._plain, [plain_one])
+                what = difference(self._plain, one, found, plain)
+                if what is not None:
+                    return f"step {number}: {what}; {one}"
+                if one is requests[0] and found.reply.tokens != plain.reply.tokens:
+                    return None  # after a near-tie the two conversations are different ones
+            self._messages.append(Message("assistant", drafted[0].reply.text))
         return None
 
     def _open(self) -> None:
@@ -191,22 +205,27 @@ class _Conversation:
         self._plain = self._closing.enter_context(self._runtime(("off",)))
 
     def _runtime(self, drafter: tuple[str, ...]) -> Runtime:
-        case = self._case
+        case, off = self._case, drafter == ("off",)
         oracle = drafter == (_ORACLE,)
         if oracle:  # what it stands for needs room for branches where there can be any
             drafter = ("lookahead",) if case.memory in {"full", "latent"} else ("suffix",)
         with_model = {"model", "tree"} & {*drafter}
         long = any(step.words > 1000 for step in case.steps)
+        loaded = [f"{path}:{scale}" for path, scale in zip(self._adapters, (0.3, 0), strict=False)]
         options = Options(
             model=str(self._models.file(case.memory)),
             draft=str(self._models.file("draft")) if with_model else "none",
             drafter=drafter,
-            draft_max=0 if drafter == ("off",) else case.nodes,
+            draft_max=0 if off else case.nodes,
+            draft_memory=0 if off else 1,
+            parallel=1 if off else 1 + case.beside,
+            cache_memory=case.cache_memory,
             context=9000 if long else 512,
             threads=1,
+            lora=read(loaded),
         )
         pairing = loader.load(options, None, None)
-        if drafter != ("off",):
+        if not off:
             policy = Chance(case.seed, case.nodes, case.leaves, self._round)
             pairing = dataclasses.replace(pairing, control=Control(policy))
         if oracle:
@@ -215,11 +234,11 @@ class _Conversation:
 
     def _round(self, number: int) -> None:
         """Before each round of the drafting runtime."""
-        if self._interrupt is not None:
-            self._interrupt -= 1
-            if self._interrupt < 0:
-                self._interrupt = None
-                self._drafting.interrupt()
+        if self._rounds is not None:
+            self._rounds -= 1
+            if self._rounds < 0:
+                self._rounds = None
+                self._stop.set()
 
     def _say(self, step: Step) -> None:
         rng = random.Random(step.seed)
@@ -234,48 +253,27 @@ class _Conversation:
         else:
             self._messages.append(asked)
 
-    def _drafted(self, step: Step) -> Reply:
-        self._interrupt = step.interrupt
+    def _asked(self, step: Step) -> ReplyRequest:
+        """The request of a step; its prediction, or what the oracle knows, is the plain reply."""
+        case = self._case
+        settings = (case.sampling, step.seed, step.max_tokens, step.extras)
+        one = request(self._messages, *settings, ends=case.ends, adapters=self._adapters)
+        if case.drafter == _ORACLE or step.extras.predicts:
+            told = self._plain.answer(one)
+            self._oracle.right = [*self._plain.encode(self._messages), *told.tokens]
+            if step.extras.predicts:
+                place = step.seed % (1 + len(told.text))
+                return replace(one, prediction=f"{told.text[:place]}x{told.text[place:]}")
+        return one
+
+    def _beside(self, aside: Aside) -> ReplyRequest:
+        settings = (aside.sampling, aside.seed, 20, aside.extras)
+        one = request(aside.prompt, *settings, ends=self._case.ends, adapters=self._adapters)
+        return replace(one, prediction=aside.prompt) if aside.extras.predicts else one
+
+    def _drafted(self, step: Step, requests: Sequence[ReplyRequest]) -> list[Answer]:
+        self._rounds, self._stop = step.interrupt, Interrupt()
         try:
-            return self._reply(self._drafting, step, step.max_tokens)
+            return answers(self._drafting, requests, self._stop)
         finally:
-            self._interrupt = None
-
-    def _reply(self, runtime: Runtime, step: Step, max_tokens: int) -> Reply:
-        *_, end = runtime.reply(
-            self._messages,
-            sampling=self._case.letters,
-            seed=step.seed,
-            max_tokens=max(1, max_tokens),
-            stop=(step.stop,) if step.stop else (),
-        )
-        assert isinstance(end, Finished)
-        return end.reply
-
-    def _compared(self, step: Step, drafted: Reply, plain: Reply) -> str | None:
-        if not drafted.tokens:  # interrupted before the first token
-            return None
-        pairs = enumerate(zip(drafted.tokens, plain.tokens, strict=False))
-        at = next((i for i, (a, b) in pairs if a != b), None)
-        if at is None:
-            if len(drafted.tokens) != len(plain.tokens):
-                return f"{len(plain.tokens)} tokens plain, {len(drafted.tokens)} drafted"
-            return None
-        request = ReplyRequest(tuple(self._messages), sampling=self._case.letters, seed=step.seed)
-        gap = self._plain.examine(request, plain.tokens[: at + 1], drafted.tokens[at]).gap
-        assert gap is not None
-        if gap <= _NEAR:
-            return None
-        return f"token {at} is {drafted.tokens[at]}, plain {plain.tokens[at]}: {gap:.2g} apart"
-
-
-def _step(rng: random.Random, *, first: bool, long: bool) -> Step:
-    stopped = rng.random() < 0.3
-    return Step(
-        "ask" if first else rng.choice(_STEPS),
-        1645 if first and long else rng.choice([1, 3, 8, 15]),
-        rng.randrange(1 << 32),
-        rng.choice([1, 5, 20, 60]),
-        rng.randrange(12) if stopped else None,
-        rng.choice([None, None, None, "e", "ab"]),
-    )
+            self._rounds = None

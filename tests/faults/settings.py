@@ -6,7 +6,9 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from localspec.core import sampler_settings
 from localspec.core.events import Speculation
 from localspec.core.logits import Sampling
 from localspec.core.plan import (
@@ -41,9 +43,44 @@ def sampling(rng: random.Random, ids: Sequence[int]) -> Sampling:
     )
 
 
+def further(rng: random.Random, usual: Sampling) -> Sampling:
+    """The usual settings with one to three of llama.cpp's further samplers."""
+    names = rng.sample(sampler_settings.ORDER, rng.randint(2, len(sampler_settings.ORDER)))
+    names += rng.sample(names, rng.choice([0, 0, 1]))  # one of them twice
+    some: tuple[dict[str, Any], ...] = (
+        {
+            "dry_multiplier": rng.choice([0.7, 3.0]),
+            "dry_base": rng.choice([1.0, 1.75]),
+            "dry_allowed_length": rng.choice([0, 1, 2]),
+            "dry_penalty_last_n": rng.choice([3, 20, 64]),
+        },
+        {"xtc_probability": rng.choice([0.3, 1.0]), "xtc_threshold": rng.choice([0.05, 0.2])},
+        {"typical_p": rng.choice([0.4, 0.9])},
+        {"top_n_sigma": rng.choice([0.7, 1.5])},
+        {
+            "dynatemp_range": rng.choice([0.3, 2.0]),
+            "dynatemp_exponent": rng.choice([0.0, 1.0, 2.0]),
+        },
+        {
+            "mirostat": rng.choice([1, 2]),
+            "mirostat_tau": rng.choice([0.5, 1.5, 5.0]),
+            "mirostat_eta": rng.choice([0.1, 1.0]),
+        },
+        {"samplers": ",".join(names)},
+    )
+    for fields in rng.sample(some, rng.choice([1, 1, 2, 3])):
+        usual = replace(usual, **fields)
+    return usual
+
+
+_USUAL = {spec.name: spec.default for spec in sampler_settings.FURTHER}
+
+
 def simpler(s: Sampling) -> list[Sampling]:
     """The same with one thing less."""
     found = [
+        replace(s, **_USUAL),
+        *(replace(s, **{name: value}) for name, value in _USUAL.items()),
         replace(s, logit_bias=()),
         replace(s, repeat_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0),
         replace(s, top_k=0, top_p=1.0, min_p=0.0),

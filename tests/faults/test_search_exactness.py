@@ -41,7 +41,7 @@ from localspec.llama import pass_shapes
 from localspec.llama.pass_layout import PassTimes, padded
 from localspec.llama.team import team
 
-FIRST = {"tables": 20, "batches": 60, "chances": 1, "batch_chances": 1, "passes": 150}
+FIRST = {"tables": 20, "batches": 60, "batch_chances": 1, "passes": 150}
 """Cases of each search that are quick enough for every run."""
 
 
@@ -170,12 +170,11 @@ SAMPLED = guests.Wish(
     sampling=tables.WARM,
     verifier="rejection",
     limit=2,
-    end=None,
+    ends=frozenset(),
     rule=None,
     defect=None,
     at=0,
     rounds=None,
-    scored=False,
     own=False,
 )
 RULED = dataclasses.replace(SAMPLED, rule=5, sampling=dataclasses.replace(tables.WARM, top_p=0.9))
@@ -214,7 +213,7 @@ STUCK = dataclasses.replace(
 
 
 def stuck_p(drafter: str) -> float:
-    return batch_chances.p_values(dataclasses.replace(STUCK, drafters=(drafter,)), 2000, 0)[0]
+    return batch_chances.p_values(dataclasses.replace(STUCK, drafters=(drafter,)), 1400, 0)[0]
 
 
 @pytest.mark.parametrize("drafter", ["sampled chain", "distinct tree", "chain", "tree"])
@@ -325,11 +324,6 @@ def test_noise_that_drafts_and_tests_is_found(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(tables.SHAPES, "sampled chain", (coupled, Proposal.SAMPLED))
     assert least_p() < 1e-9
-
-
-def test_a_residual_of_the_target_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiers, "residual", lambda p, _: p)
-    assert least_p(draws=1300) < 1e-9
 
 
 def test_batch_chances_finds_a_wrong_residual(

@@ -86,7 +86,8 @@ def exact(pair: LoadedPair, at: int) -> Mapping[tuple[int, ...], float]:
 
     sampling, allowed = WISHES[at]
     rule = None if allowed is None else lambda _: allowed
-    return Plain(table, tuple(PROMPTS[at]), sampling, 0, TOKENS, None, 1 << 20, rule).joint(TOKENS)
+    ends = frozenset[int]()
+    return Plain(table, tuple(PROMPTS[at]), sampling, 0, TOKENS, ends, 1 << 20, rule).joint(TOKENS)
 
 
 def p_values(pair: LoadedPair, runs: int) -> tuple[list[float], int, int]:
