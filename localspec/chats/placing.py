@@ -120,8 +120,8 @@ class Placing:
         found = self._db.execute(_ROW, (f'"{CALLS}"', message)).fetchone()
         if found is None:
             return None
-        *place, text, details = found
-        return _Row(*place, _Content(text, _calls(details)))
+        chat, role, created, parent, text, details = found
+        return _Row(chat, role, created, parent, _Content(text, _calls(details)))
 
 
 def _content(m: ChatMessage) -> _Content:

@@ -236,13 +236,13 @@ class _Run:
             other.chats.add(identity)
         both = [step.window, number % len(self._windows)] if identity in other.chats else []
         rng = random.Random(step.moment)
-        for window in both * 2:
+        for one in [*both, *both]:
             if rng.random() < 0.5:
-                self._continue(window, identity)
+                self._continue(one, identity)
             else:
-                self._say(dataclasses.replace(step, window=window), identity)
+                self._say(dataclasses.replace(step, window=one), identity)
             if rng.random() < 0.5:
-                self._sync(dataclasses.replace(step, window=window))
+                self._sync(dataclasses.replace(step, window=one))
 
     def _go_on(self, step: Step) -> None:
         opened = [chat for chat in self.chats if chat in self._windows[step.window].chats]

@@ -1,9 +1,11 @@
 """Two windows that go on with one chat, each from what it shows."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from localspec.chats.calls import SavedCall
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from tui.session.conversation import Conversation
@@ -92,6 +94,19 @@ async def test_a_search_in_either_window_finds_the_message_that_it_shows(windows
             (hit,) = await window.recorder.archive.search(word)
             assert window.conversation.show_message(hit.message)
             assert window.texts == ["Tell me.", f"abc {word}"]
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "refused", "stopped"])
+async def test_what_a_window_did_with_a_call_is_taken_in(windows, state):
+    one, two = windows
+    reply = one.conversation.last
+    reply.calls, reply.calls_at = [SavedCall("c", "t", "{}", "s/t", "waiting")], 3
+    two.conversation.last.calls, two.conversation.last.calls_at = list(reply.calls), 3
+    reply.calls = [replace(reply.calls[0], state=state)]
+    one.recorder.save_calls(reply)
+    await one.recorder.archive.chats()
+    assert await two.take_in() == 1
+    assert two.conversation.last.calls[0].state == state
 
 
 async def test_what_was_read_before_a_question_was_asked_changes_nothing_above_it(windows):

@@ -136,8 +136,8 @@ def _is_news(theirs: ChatTurn, ours: ChatTurn | None) -> bool:
 
 def _progress(reply: ChatTurn | ChatMessage, called: Iterable[SavedCall]) -> tuple[int, bool, int]:
     """How far a reply has come; one that broke off may be growing still, in another window."""
-    results = sum(call.result is not None for call in called)
-    return len(reply.text), reply.end not in (None, "failed"), results
+    over = sum(call.state not in ("written", "waiting", "running") for call in called)
+    return len(reply.text), reply.end not in (None, "failed"), over
 
 
 def _longer(saved: ChatMessage, shown: ChatMessage | None) -> bool:
