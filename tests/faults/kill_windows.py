@@ -31,7 +31,7 @@ _ERASED = "it was erased elsewhere"
 _KINDS = {
     "ask": 10,
     "go_on": 3,
-    "both_go_on": 2,
+    "both_go_on": 4,
     "new": 3,
     "resume": 3,
     "sync": 2,
@@ -236,12 +236,13 @@ class _Run:
             other.chats.add(identity)
         both = [step.window, number % len(self._windows)] if identity in other.chats else []
         rng = random.Random(step.moment)
-        for one in [*both, *both]:
-            if rng.random() < 0.5:
+        same = rng.random() < 0.5  # both continue it, and that is all
+        for one in both if same else [*both, *both]:
+            if same or rng.random() < 0.5:
                 self._continue(one, identity)
             else:
                 self._say(dataclasses.replace(step, window=one), identity)
-            if rng.random() < 0.5:
+            if not same and rng.random() < 0.5:
                 self._sync(dataclasses.replace(step, window=one))
 
     def _go_on(self, step: Step) -> None:
