@@ -7,10 +7,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec.chats import pictures
+from localspec.chats.row_ids import RowIds
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Written
 from localspec.core.errors import ChatRefusedError, ChatsError
@@ -81,18 +84,6 @@ class Part:
         """The chat's id."""
         return self.info.id
 
-    @property
-    def before(self) -> dict[int, ChatMessage]:
-        """Its messages as they were saved last."""
-        saved = self.kept.saved
-        return {key: saved[key] for key in self.messages if key in saved}
-
-    @property
-    def known(self) -> Chat:
-        """What was on disk before."""
-        saved = self.kept.saved
-        return Chat(self.info, tuple(saved[key] for key in sorted(saved)))
-
     def is_not_saved(self) -> None:
         """It waits again; what came in between is newer."""
         self.kept.info_waits |= self.info_changed
@@ -111,6 +102,8 @@ class ChatWriter:
         self._store: ChatStore | None = None
         self._file: tuple[int, int] | None = None
         """Device and inode of the open file."""
+        self.rows = RowIds()
+        """The rows of this window's messages, where other windows have changed theirs."""
         self.again = False
         """Whether the file may be another one than before, so that it may lack what was saved."""
 
@@ -144,7 +137,7 @@ class ChatWriter:
         """Save all at once, or one chat after the other where the file does not take one of them.
 
         Raises:
-            ChatsError: the file cannot be written.
+            ChatsError: the file cannot be written, or a picture that had been erased.
         """
         try:
             self._put(store, parts, known=self.again)
@@ -169,17 +162,27 @@ class ChatWriter:
     def _put(self, store: ChatStore, parts: list[Part], *, known: bool) -> None:
         # A parent's id is smaller than its child's.
         messages = sorted(
-            ((part.id, m) for part in parts for m in part.messages.values()),
+            ((part.id, self.rows.saved(m)) for part in parts for m in part.messages.values()),
             key=lambda item: item[1].id,
         )
-        infos = [part.info for part in parts if part.info_changed or part.messages]
-        earlier = [part.known for part in parts] if known else []
+        infos = [self.rows.info(p.info) for p in parts if p.info_changed or p.messages]
+        saved = [dict(self.rows.by_row(part.kept.saved)) for part in parts]
+        earlier = []
+        if known:
+            earlier = [
+                Chat(self.rows.info(part.info), tuple(before[row] for row in sorted(before)))
+                for part, before in zip(parts, saved, strict=True)
+            ]
         given = {part.id: part.given for part in parts}
-        before = {key: m.text for part in parts for key, m in part.before.items()}
         back = frozenset(part.id for part in parts if part.kept.removed)
-        written = store.put(infos, messages, earlier, given, before, back)
+        written = store.put(infos, messages, earlier, given, ChainMap(*saved), back)
+        for row, new in written.moved.items():
+            self.rows.move(row, new)
         for part in parts:
             self._saved(part, written)
+        # Last: where this fails all waits again, which changes nothing in rows that have it.
+        gone = written.erased
+        pictures.saved(m.text for p in parts if p.id not in gone for m in p.messages.values())
 
     def _saved(self, part: Part, written: Written) -> None:
         kept = part.kept

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from localspec.chats.values import ChatInfo, ChatMessage, new_message_id
-from localspec.core.errors import ChatRefusedError
+from localspec.chats.values import ChatInfo, ChatMessage
 
 INFO = "id, title, named, system, model, leaf, created, updated, deleted, draft"
 MESSAGE = "id, parent, role, text, created, ended, details"
@@ -94,53 +92,6 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return text
-
-
-_COPY = f"""INSERT INTO messages (chat, {MESSAGE})
-SELECT chat, ?, parent, role, text, created, ended, details FROM messages WHERE id = ?"""  # noqa: S608 - names of columns
-_COPIES = """SELECT id, text FROM messages WHERE chat = ? AND parent IS ? AND role = ?
-AND created = ? AND id != ? AND text != ''
-AND NOT EXISTS (SELECT 1 FROM messages AS after WHERE after.parent = messages.id)"""
-_COPY_AGAIN = """UPDATE messages SET (text, ended, details) =
-    (SELECT text, ended, details FROM messages WHERE id = ?) WHERE id = ?"""
-_PLACE = """SELECT chat, role, created, text, parent, (SELECT id FROM messages AS before
-    WHERE before.id = messages.parent AND before.chat = messages.chat AND before.id < messages.id)
-FROM messages WHERE id = ?"""
-
-
-def is_new(
-    db: sqlite3.Connection, path: Path, chat: str, m: ChatMessage, before: Mapping[int, str] | None
-) -> bool:
-    """Whether a message of a chat is not in the file at ``path`` yet.
-
-    ``before`` are texts as the caller knows them to be in the file, by id; None where it writes
-    over any. Where a reply has another one there, with which ``m`` does not begin, that is kept
-    as a branch.
-
-    Raises:
-        ChatRefusedError: another message has its id.
-    """
-    row = db.execute(_PLACE, (m.id,)).fetchone()
-    if row is None:
-        return True
-    *place, text, parent, there = row
-    if place != [chat, m.role, m.created] or m.parent not in (parent, there):
-        raise ChatRefusedError(
-            f"another message in {path} has the same id; export the chat to keep it"
-        )
-    if before is None:
-        return False
-    known, ours = clean(before.get(m.id, "")), clean(m.text)
-    if text == known or ours.startswith(text):
-        return False
-    for copy, kept in db.execute(_COPIES, (chat, parent, m.role, m.created, m.id)).fetchall():
-        # Two windows that write the same reply change places: what is whole in one of both texts
-        # needs no branch of its own.
-        if text.startswith(kept) or ours.startswith(kept):
-            db.execute(_COPY_AGAIN, (m.id, copy))
-            return False
-    db.execute(_COPY, (new_message_id(parent), m.id))
-    return False
 
 
 def joined(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from localspec.chats import rows
 from localspec.chats.chat_writer import ChatWriter, Kept, Part
+from localspec.chats.row_ids import RowIds
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.core.errors import ChatsError
@@ -62,6 +63,11 @@ class Saver:
         """Why nothing can be saved; None if it can."""
         return self._failing
 
+    @property
+    def rows(self) -> RowIds:
+        """Which rows messages of this window have; for functions that `call` calls."""
+        return self._writer.rows
+
     def why_unsaved(self, chat: str) -> str | None:
         """Why the last messages of a chat are not saved; None if they are."""
         kept = self._chats.get(chat)
@@ -77,7 +83,7 @@ class Saver:
             kept.removed = False
 
     def know_messages(self, chat: str, messages: Iterable[ChatMessage]) -> None:
-        """Messages of a chat that is known were read from the file."""
+        """Messages of a chat that is known were read from the file, as `rows` shows them here."""
         with self._ready:
             if kept := self._chats.get(chat):
                 kept.saved |= {m.id: m for m in messages}

@@ -5,6 +5,7 @@ One store belongs to one thread; several processes may have one each.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from localspec.chats import pictures, rows, schema, words
 from localspec.chats.erasing import erase_chats, erase_states
-from localspec.chats.rows import is_new
+from localspec.chats.placing import Placing
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written
 from localspec.core.errors import ChatsError
@@ -63,29 +64,35 @@ class ChatStore:
         messages: Iterable[tuple[str, ChatMessage]],
         known: Iterable[Chat] = (),
         given: Mapping[str, AbstractSet[str]] | None = None,
-        before: Mapping[int, str] | None = None,
+        before: Mapping[int, ChatMessage] | None = None,
         back: AbstractSet[str] = frozenset(),
     ) -> Written:
         """Insert or replace, all or nothing: chats, and messages as (chat id, message), parents
         first. Of ``known`` only what is missing is inserted: another process may have newer texts.
         ``given`` is what the user has just given of the infos, by id and as `rows.GIVE` names it;
         all else stays that is in the file, but for titles that nobody gave.
-        ``before`` are the texts that the caller has written or read last, by id: a reply that
-        another process has continued otherwise since then stays, as a branch.
+        ``before`` are messages as the caller has written or read them last, by id: what another
+        process has made of them since then stays, and `Written.moved` names the rows of ours.
 
         What was erased stays erased. A removed chat stays removed, unless a message is newer than
         its removal, or is new and its chat one of ``back``: whoever wrote it knew of the removal.
 
         Raises:
             ChatRefusedError: the file does not take one of the chats; nothing was written.
-            ChatsError: nothing was written, or all was but a picture that had been erased.
+            ChatsError: nothing was written.
         """
         infos, messages, known = list(infos), list(messages), list(known)
         ids = {i.id for i in infos} | {chat for chat, _ in messages} | {c.info.id for c in known}
         with explained(self.path), transaction(self._db):
             erased = self._which("SELECT id FROM erased WHERE id = ?", ids)
-            written = [(chat, m) for chat, m in messages if chat not in erased]
-            new = {chat for chat, m in written if is_new(self._db, self.path, chat, m, before)}
+            placing = Placing(self._db, self.path, before)
+            for chat, m in messages:
+                if chat not in erased:
+                    placing.add(chat, m)
+            moved = placing.moved
+            infos = [
+                dataclasses.replace(i, leaf=moved[i.leaf]) if i.leaf in moved else i for i in infos
+            ]
             self._db.executemany(
                 f"{rows.PUT_CHAT} DO NOTHING",
                 [rows.of_chat(c.info) for c in known if c.info.id not in erased],
@@ -105,7 +112,7 @@ class ChatStore:
             )
             self._db.executemany(
                 rows.PUT_MESSAGE,
-                [rows.of_message(chat, m) for chat, m in written],
+                [rows.of_message(chat, m) for chat, m in placing.written],
             )
             for i in infos:
                 rows.give(self._db, i, (given or {}).get(i.id, ()))
@@ -116,11 +123,10 @@ class ChatStore:
             )
             self._db.executemany(
                 "UPDATE chats SET deleted = NULL WHERE id = ?",
-                [(id,) for id in new & removed & back],  # noqa: A001 - as below
+                [(id,) for id in placing.new & removed & back],  # noqa: A001 - as below
             )
             still = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", removed)
-        pictures.saved(m.text for _, m in written)
-        return Written(erased, still, removed - still)
+        return Written(erased, still, removed - still, moved)
 
     def _which(self, query: str, ids: Iterable[str]) -> frozenset[str]:
         """The ids for which ``query`` has a row."""
@@ -138,13 +144,16 @@ class ChatStore:
         """Insert or replace whole chats, all or none of those that were not erased.
 
         Raises:
-            ChatsError: nothing was written, or one was erased for good.
+            ChatsError: nothing was written, one was erased for good, or all was written but a
+                picture that had been erased.
         """
         chats = list(chats)
         messages = [(chat.info.id, m) for chat in chats for m in chat.messages]
         infos = [chat.info for chat in chats]
         given = {i.id: rows.GIVE.keys() - (() if i.named else {"title"}) for i in infos}
-        if erased := self.put(infos, messages, given=given).erased:
+        erased = self.put(infos, messages, given=given).erased
+        pictures.saved(m.text for chat, m in messages if chat not in erased)
+        if erased:
             raise ChatsError(f"erased for good, and not written again: {', '.join(sorted(erased))}")
 
     def rename(self, id: str, title: str) -> None:  # noqa: A002 - as above

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from localspec.core.safe_text import JOINERS
@@ -101,6 +101,8 @@ class Written:
     """Written, and not on the list: they were removed from it."""
     restored: frozenset[str] = frozenset()
     """On the list again, since a message was written after they had been removed."""
+    moved: Mapping[int, int] = field(default_factory=dict)
+    """New rows of messages, by the old ones, which other windows have changed or gone on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,11 @@ _clock = _Clock()
 def new_message_id(parent: int | None = None) -> int:
     """An id for a message; two processes that write at once get different ones."""
     return _clock.next(parent or 0)
+
+
+def new_message_id_beside(message: int) -> int:
+    """An id right behind another one, for a sibling that has what will follow that one."""
+    return message + 1 + os.urandom(1)[0]
 
 
 def new_chat_id() -> str:

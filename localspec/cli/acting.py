@@ -113,8 +113,8 @@ class Acting:
         wanted: dict[int, OfferedTool] = {}
         for at, call in enumerate(found):
             tool = next((t for t in self._offered if t.name == call.name), None)
-            why = "there is no such tool" if tool is None else ""
-            if why := why or refusal(call, at, [*self.made, *found[:at]]):
+            why = refusal(call, at, [*self.made, *found[:at]])
+            if why := why or ("there is no such tool" if tool is None else ""):
                 found[at] = dataclasses.replace(call, state="failed", result=f"Error: {why}")
             elif tool is not None:
                 wanted[at] = tool
@@ -144,7 +144,7 @@ class Acting:
         """
         from localspec.tools.permission import MOST_ROUNDS
 
-        if not written.whole or self.cancelled():
+        if not written.act or self.cancelled():
             return False
         if self.rounds < MOST_ROUNDS:
             return True

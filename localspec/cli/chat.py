@@ -293,7 +293,10 @@ def _reply(
         return False
     goes_on = act.goes_on(written)
     if goes_on:  # saved before they run: the program may end meanwhile, and they have run then
-        journal.called([replace(call, state="running") for call in written.calls], written.at)
+        journal.called(
+            [replace(c, state="running") if c.state == "waiting" else c for c in written.calls],
+            written.at,
+        )
     journal.called(act.run(written) if goes_on else written.calls, written.at)
     return goes_on
 

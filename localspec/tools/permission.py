@@ -62,7 +62,10 @@ _UNKNOWN_CONTEXT = 8192
 
 
 class Call(Protocol):
-    """A call as the model wrote it."""
+    """A call as the model wrote it, and what became of it."""
+
+    @property
+    def state(self) -> str: ...
 
     @property
     def name(self) -> str: ...
@@ -75,6 +78,8 @@ def refusal(call: Call, number: int, earlier: Iterable[Call]) -> str:
     """Why a call is not run; "" where it may be. ``number`` counts the calls of its reply from 0,
     ``earlier`` are those of this answer before it.
     """
+    if call.state != "waiting":
+        return "this call was not finished"
     if number >= _MOST_CALLS:
         return f"only {_MOST_CALLS} calls of a reply are run"
     meant = _meaning(call)

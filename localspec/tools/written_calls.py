@@ -26,6 +26,8 @@ class WrittenCalls:
         self._searched = 0
         self._answered = False
         """Whether the reply has text that belongs to no call."""
+        self._ended = False
+        """Whether the model ended it."""
         self.text = ""
         """The whole text, markers and calls included."""
         self.calls: list[SavedCall] = []
@@ -42,9 +44,9 @@ class WrittenCalls:
         return self.text[: len(self.text) - self.held]
 
     @property
-    def whole(self) -> bool:
-        """Whether there are calls, and all of them can be run."""
-        return bool(self.calls) and all(call.state == "waiting" for call in self.calls)
+    def act(self) -> bool:
+        """Whether the reply ended by itself, and has calls to be run."""
+        return self._ended and any(call.state == "waiting" for call in self.calls)
 
     def take(self, event: ReplyEvent) -> None:
         """Read an event."""
@@ -54,7 +56,7 @@ class WrittenCalls:
             case Token(text=text):
                 self.text += text
             case Finished(reply):
-                self.text = reply.text
+                self.text, self._ended = reply.text, reply.finish_reason == "stop"
             case _:
                 return
         for part in self._reader.parts((event,)):

@@ -1,11 +1,12 @@
 """What a model is told of a chat, and of calls where its engine takes none."""
 
 import pytest
+from replies import STATS
 
 from localspec.chats.calls import calls_as_text, reply_messages
 from localspec.chats.journal import Journal
 from localspec.chats.values import Chat, ChatMessage, started
-from localspec.core.events import Message, MessageCall, ReplyFormat, Token
+from localspec.core.events import Finished, Message, MessageCall, Reply, ReplyFormat, Token
 from localspec.core.picture import Picture
 from localspec.tools.toolbox import RequestTools
 from localspec.tools.values import OfferedTool
@@ -74,6 +75,7 @@ def test_a_call_that_cannot_be_told_to_the_model_with_its_result_does_not_run(di
     call = f'<tool_call>\n{{"name": "add", "arguments": {{"a": {"7" * digits}}}}}\n</tool_call>'
     written.take(Token(0, call, "accepted", None))
     assert [one.arguments for one in written.calls] == [f'{{"a": {"7" * digits}}}']
-    assert written.whole is runs
+    written.take(Finished(Reply(call, (0,), ("accepted",), "stop", STATS, seed=1)))
+    assert written.act is runs
     told = reply_messages(written.text, written.calls, written.at)
     assert bool(told) is runs

@@ -523,52 +523,37 @@ def test_a_reply_that_two_windows_continue_is_two_branches(path):
     with ChatStore(path) as one, ChatStore(path) as two:
         one.put_chat(chat)
         longer = replace(reply, text="Once upon a time there was an owl.", end="stop")
-        one.put([info], [(info.id, longer)], before={reply.id: "Once"})
+        one.put([info], [(info.id, longer)], before={reply.id: reply})
         theirs = replace(reply, text="Once more", end="interrupt")
-        two.put([info], [(info.id, theirs)], before={reply.id: "Once"})
-        assert sorted(m.text for m in two.load(info.id).messages) == sorted(
-            ["tell me", longer.text, theirs.text]
-        )
+        written = two.put([info], [(info.id, theirs)], before={reply.id: reply})
+        theirs = replace(theirs, id=written.moved[reply.id])
+        assert {m.id: m.text for m in two.load(info.id).messages} == {
+            question.id: "tell me",
+            reply.id: longer.text,
+            theirs.id: theirs.text,
+        }
+        assert two.load(info.id).info.leaf == theirs.id
         for text in ("Once more of it", "Once"):  # its own growth, and its own end cut by a stop
             mine = replace(theirs, text=text)
-            two.put([info], [(info.id, mine)], before={reply.id: theirs.text})
+            assert not two.put([info], [(info.id, mine)], before={mine.id: theirs}).moved
             theirs = mine
         messages = two.load(info.id).messages
         assert [m.parent for m in messages] == [None, question.id, question.id]
         assert {m.text for m in messages} == {"tell me", longer.text, "Once"}
 
 
-def test_two_windows_that_continue_a_reply_at_the_same_time_make_two_branches(path):
+def test_a_variant_of_the_same_date_is_no_copy_of_a_reply_that_two_windows_continue(path):
+    """As an import may have it."""
     chat = a_chat("tell me", "Once")
     info, (question, reply) = chat.info, chat.messages
-    with ChatStore(path) as one, ChatStore(path) as two:
-        one.put_chat(chat)
-        windows = {one: ("Once", " alpha"), two: ("Once", " beta")}
-        for _ in range(10):
-            for window, (text, word) in windows.items():
-                mine = replace(reply, text=text + word)
-                window.put([info], [(info.id, mine)], before={reply.id: text})
-                windows[window] = mine.text, word
-        messages = two.load(info.id).messages
-        assert [m.parent for m in messages] == [None, question.id, question.id]
-        assert {m.text for m in messages[1:]} == {text for text, _ in windows.values()}
-
-
-def test_a_copy_that_somebody_went_on_from_stays_as_it_is(path):
-    chat = a_chat("tell me", "Once")
-    info, reply = chat.info, chat.messages[-1]
+    variant = replace(reply, id=reply.id + 1, text="Once a")
     with ChatStore(path) as store:
-        store.put_chat(chat)
-        store.put([info], [(info.id, replace(reply, text="Once a"))], before={reply.id: "Once"})
-        store.put([info], [(info.id, replace(reply, text="Once b"))], before={reply.id: "Once"})
-        copy = store.load(info.id).messages[-1]
-        store.put([info], [(info.id, message("And then?", copy.id))])
-        store.put([info], [(info.id, replace(reply, text="Once a c"))], before={reply.id: "Once a"})
-        texts = {m.id: m.text for m in store.load(info.id).messages}
-        assert texts[copy.id] == "Once a"
-        assert sorted(texts.values()) == sorted(
-            ["tell me", "Once a c", "Once a", "And then?", "Once b"]
-        )
+        store.put_chat(replace(chat, messages=(question, reply, variant)))
+        for text in ("Once a b", "Once a c"):
+            mine = replace(reply, text=text)
+            store.put([info], [(info.id, mine)], before={reply.id: reply, variant.id: variant})
+        texts = [m.text for m in store.load(info.id).messages]
+        assert sorted(texts) == ["Once a", "Once a b", "Once a c", "tell me"]
 
 
 def test_a_message_whose_parent_is_missing_begins_a_branch_and_stops_no_export(store, path):
@@ -582,7 +567,7 @@ def test_a_message_whose_parent_is_missing_begins_a_branch_and_stops_no_export(s
     assert "And then?" in transfer.to_markdown(found)
     assert len(transfer.from_json(transfer.to_json([found, other]))) == 2
     grown = replace(reply, text="Once more")  # as it was read, it can be gone on with
-    store.put([found.info], [(found.info.id, grown)], before={reply.id: "Once"})
+    store.put([found.info], [(found.info.id, grown)], before={m.id: m for m in found.messages})
     assert store.load(chat.info.id).messages[0].text == "Once more"
 
 

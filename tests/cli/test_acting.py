@@ -53,7 +53,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def reply_with(*tools: OfferedTool) -> Any:
     """A reply that calls these tools."""
     calls = [SavedCall(tool.tool, tool.name, "{}", tool.place, "waiting") for tool in tools]
-    return SimpleNamespace(calls=calls, whole=True)
+    return SimpleNamespace(calls=calls, act=True)
 
 
 def test_what_had_ended_before_an_interruption_is_kept_with_its_result(
@@ -69,6 +69,20 @@ def test_what_had_ended_before_an_interruption_is_kept_with_its_result(
     ]
     assert act.made == found
     assert "fast {}: file deleted" in capsys.readouterr().err
+
+
+def test_a_call_that_was_not_finished_does_not_run_beside_one_that_was(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    written = reply_with(FAST, FAST)
+    written.calls[1] = replace(written.calls[1], state="written")
+    tools: Any = SimpleNamespace(tools=(FAST, SLOW))
+    box: Any = Box()
+    act = Acting(context=4096, toolbox=box, tools=tools, _loop=loop)
+    assert [(call.state, call.said) for call in act.run(written)] == [
+        ("done", "file deleted"),
+        ("failed", "Error: this call was not finished"),
+    ]
 
 
 def test_calls_after_the_last_round_are_said_not_to_run(

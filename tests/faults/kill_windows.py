@@ -31,7 +31,7 @@ _ERASED = "it was erased elsewhere"
 _KINDS = {
     "ask": 10,
     "go_on": 3,
-    "both_go_on": 2,
+    "both_go_on": 4,
     "new": 3,
     "resume": 3,
     "sync": 2,
@@ -78,6 +78,8 @@ class _Chat:
     """As a command has set it."""
     given: dict[str, str] = field(default_factory=dict)
     """Every text, and where it is: `sure` on disk, `sent` to a window, `maybe` after a kill."""
+    asked: dict[str, list[str]] = field(default_factory=dict)
+    """Every question of a window, and the texts that it showed before it."""
     erased: bool = False
     after: list[str] = field(default_factory=list)
     """Texts that were given after the erasure."""
@@ -221,7 +223,9 @@ class _Run:
             self._say(step, opened[int(step.chat * len(opened))])
 
     def _both_go_on(self, step: Step) -> None:
-        """Two windows continue the same reply, neither knowing of the other."""
+        """Two windows continue the same reply, or ask what follows it, neither knowing of the
+        other.
+        """
         opened = [chat for chat in self.chats if chat in self._windows[step.window].chats]
         if not opened:
             return
@@ -230,9 +234,16 @@ class _Run:
         other = self._windows[number]
         if identity not in other.chats and other.do("resume", chat=identity):
             other.chats.add(identity)
-        self._continue(step.window, identity)
-        if identity in other.chats:
-            self._continue(number % len(self._windows), identity)
+        both = [step.window, number % len(self._windows)] if identity in other.chats else []
+        rng = random.Random(step.moment)
+        same = rng.random() < 0.5  # both continue it, and that is all
+        for one in both if same else [*both, *both]:
+            if same or rng.random() < 0.5:
+                self._continue(one, identity)
+            else:
+                self._say(dataclasses.replace(step, window=one), identity)
+            if not same and rng.random() < 0.5:
+                self._sync(dataclasses.replace(step, window=one))
 
     def _go_on(self, step: Step) -> None:
         opened = [chat for chat in self.chats if chat in self._windows[step.window].chats]
@@ -252,10 +263,11 @@ class _Run:
     def _say(self, step: Step, identity: str) -> None:
         self._count += 1
         texts = [f"question{self._count:04} {identity}", f"reply{self._count:04} {identity}"]
-        self._windows[step.window].do(
+        before = self._windows[step.window].do(
             "ask", chat=identity, question=texts[0], reply=texts[1], ends=step.moment > 0.5
         )
         chat = self.chats[identity]
+        chat.asked[texts[0]] = before
         chat.given |= dict.fromkeys(texts, f"sent {step.window}")
         if chat.erased:
             chat.after += texts
@@ -431,7 +443,18 @@ class _Run:
             lost = [t for t, where in texts.items() if where != "maybe" and t not in there]
             if lost:
                 raise WrongError(f"lost: {lost}")
+            self._compare_ways(identity, chat)
             if chat.removed not in (None, bool(listed.get(identity))) and identity in listed:
                 raise WrongError(f"{identity} removed: {chat.removed}, not {listed[identity]}")
             if chat.title not in (None, titles.get(identity)):
                 raise WrongError(f"the title {chat.title!r} is lost: {titles.get(identity)!r}")
+
+    def _compare_ways(self, identity: str, chat: _Chat) -> None:
+        """What is below a text was written by a window that showed it."""
+        found = self._rows("SELECT id, parent, text FROM messages WHERE chat = ?", identity)
+        texts = {id: text for id, _, text in found}  # noqa: A001 - an id is what it is
+        ways: dict[int, list[str]] = {}
+        for id, parent, text in sorted(found):  # noqa: A001 - as above
+            ways[id] = [*ways[parent], texts[parent]] if parent is not None else []
+            if ways[id] != chat.asked.get(text, ways[id]):
+                raise WrongError(f"{text} follows {ways[id]}, not {chat.asked[text]}")

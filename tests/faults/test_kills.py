@@ -77,6 +77,7 @@ def test_a_file_that_is_written_in_place_is_found_half(
         ("forgets", "what was erased is there", 2),
         ("together", "nothing can be saved", 2),
         ("overwrites", "lost: ", 1),
+        ("hang", " follows ", 7),
     ],
 )
 def test_windows_that_bring_back_overwrite_or_stop_saving_are_found(

@@ -17,8 +17,8 @@ from typing import Any
 
 from localspec.chats import chat_writer, schema, transfer
 from localspec.chats import saver as saver_module
-from localspec.chats import store as store_module
 from localspec.chats.chat_writer import ChatWriter, Part
+from localspec.chats.placing import Placing
 from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
@@ -27,7 +27,8 @@ from localspec.core.errors import ChatsError
 
 DEFECT = "LOCALSPEC_SEARCH_DEFECT"
 """Variable with a defect that the search has to find: `forgets` what was erased, saves all chats
-`together` or none, or `overwrites` what another window has written.
+`together` or none, `overwrites` what another window has written, or lets a question `hang` under
+what another window has made of the reply before it.
 """
 
 
@@ -55,9 +56,10 @@ class Window:
         self._open[chat] = (record, transfer.branch(found))
         return True
 
-    def ask(self, chat: str, question: str, reply: str, *, ends: bool) -> None:
-        """Save a question, and a reply that ends or goes on growing."""
+    def ask(self, chat: str, question: str, reply: str, *, ends: bool) -> list[str]:
+        """Save a question, and a reply that ends or goes on growing; the texts before it."""
         record, messages = self._open[chat]
+        before = [m.text for m in messages]
         messages.append(_next(messages, "user", question))
         asked = messages[-1]
         messages.append(_next(messages, "assistant", reply))
@@ -66,6 +68,7 @@ class Window:
         if ends:
             messages[-1] = dataclasses.replace(begun, end="stop")
             record.end_reply(messages[-1])
+        return before
 
     def go_on(self, chat: str, more: str) -> list[str] | None:
         """Continue the last reply: its text before and now; None where there is none."""
@@ -146,7 +149,9 @@ def main() -> None:
         without = (*schema.MIGRATIONS[:-1], schema.MIGRATIONS[-1][:1])  # no trigger notes an id
         schema.connect = functools.partial(schema.connect, migrations=without)
     if os.environ.get(DEFECT) == "overwrites":
-        store_module.is_new = lambda *_: False
+        Placing._is_anothers = lambda *_: False  # type: ignore[method-assign]
+    if os.environ.get(DEFECT) == "hang":
+        Placing._hold = lambda *_: None  # type: ignore[method-assign]
     if os.environ.get(DEFECT) == "together":
         ChatWriter.write = _together  # type: ignore[method-assign]
     place: Window | Shell = Window() if sys.argv[1] == "window" else Shell()

@@ -44,7 +44,7 @@ def test_a_model_calls_a_tool_and_reads_its_result(maths):
         written = act.reader(request)
         for event in runtime.submit(dataclasses.replace(request, grammar=must, max_tokens=200)):
             written.take(event)
-        assert written.whole, written.text
+        assert written.act, written.text
         assert written.said == ""
         (call,) = act.run(written)
         numbers = json.loads(call.arguments)

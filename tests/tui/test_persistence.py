@@ -821,6 +821,13 @@ async def test_a_conversation_that_cannot_be_saved_is_not_said_to_be(chat, tmp_p
         assert "conversation is saved" not in c.screen_text
 
 
+async def test_a_chat_without_a_message_is_not_said_to_be_saved(chat, recorder):
+    async with chat(recorder=recorder) as c:
+        c.engine.die()
+        await c.sees("Press Ctrl+R to start the engine again")
+        assert "conversation is saved" not in c.screen_text
+
+
 async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
     chat, path, recorder, monkeypatch
 ):

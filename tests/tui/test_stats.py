@@ -20,8 +20,10 @@ from localspec.core.sampling_params import Sampling
 from localspec.remote.probe import NOT_REPORTED
 from tui.render.stats_panel import details, strip
 from tui.session import reply_record
-from tui.session.conversation import ChatTurn, How
+from tui.session.conversation import ChatTurn, Conversation, How
 from tui.session.meter import Meter
+from tui.session.open_chat import OpenChat
+from tui.session.recorder import ChatRecorder
 from tui.session.stats import SEPARATOR, everyday_line, expert_lines, share_in_words
 
 ON = Speculation("on")
@@ -290,6 +292,17 @@ def test_figures_saved_with_a_derived_field_are_read():
     saved = codec.encode(some_stats()) | {"plain_tokens_per_second": 70.0}
     reply_record.restore(turn, {"stats": saved})
     assert turn.stats == some_stats()
+
+
+def test_the_used_context_is_that_of_the_last_reply_whose_server_told_it():
+    """One that was stopped may not have come to the event that tells it."""
+    chat = OpenChat(Conversation(), ChatRecorder())
+    for prompt in (9, 0):
+        chat.conversation.say("Hello")
+        reply = chat.conversation.answer()
+        reply.text, reply.stats = "Hi", dataclasses.replace(some_stats(), prompt_tokens=prompt)
+    chat.count_context()
+    assert chat.meter.used == 9 + 131
 
 
 NUMBERS = st.sampled_from([0, 1, 5, -5, 10**30, 10**400, 2**53, 0.0, -1.5, 1e-320, 1e308, "inf"])

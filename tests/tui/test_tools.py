@@ -206,6 +206,58 @@ async def test_imported_calls_cost_no_more_than_is_shown_of_them(monkeypatch):
 
 
 @pytest.mark.slow
+async def test_a_tool_that_asks_goes_on_asking_where_other_things_are_looked_at(chat, server):
+    call = calling("maths__add", "I add.", a=1, b=2)
+    scripts = [Script(call), Script(call, hold_at=1), Script("It is 3.")]
+    async with chat(*scripts, size=(120, 40)) as c:
+        await c.type("What is 1 + 2?")
+        await asked(c)
+        await c.type("/copy")
+        await c.until(lambda: c.app.clipboard == "I add.")
+        await c.type("/race")
+        await c.until(lambda: "a tool runs or asks in this chat; Esc stops it" in c.stats)
+        await c.pilot.press("f3")
+        await c.until(lambda: c.engine.holding)
+        await c.leave()
+        await c.until(lambda: c.session.replies.comparing is None)
+        assert c.session.chat.question is not None
+        await c.pilot.press("ctrl+n")
+        await c.sees("a tool asks in another chat")
+        assert "a tool asks" in c.app.screen.actions.chats._rows()[0][1]
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("May maths/add run?")
+        assert [call.state for call in calls(c)] == ["waiting"]
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    ['<tool_call>\n{"name": "maths__add", "arguments": {"a": 1', calling("maths__add", a=10**400)],
+)
+async def test_a_call_that_was_not_finished_does_not_run_beside_one_that_was(
+    chat, server, unfinished
+):
+    whole = calling("maths__add", a=20, b=22) + "\n"
+    async with chat(Script(whole + unfinished), Script("It is 42.")) as c:
+        await c.type("Add them.")
+        await asked(c)
+        await c.pilot.press("alt+c")
+        await c.until(lambda: len(c.replies) == 2 and c.replies[-1].end)
+        assert [(call.state, call.said) for call in calls(c)] == [
+            ("done", "the sum is 42"),
+            ("failed", "Error: this call was not finished"),
+        ]
+
+
+def test_the_tools_of_a_request_are_described_once():
+    shelf = ToolShelf()
+    tools = [OfferedTool("s", f"t{n}", "", {}) for n in range(3)]
+    shelf.toolbox = SimpleNamespace(offered=tuple(tools))
+    first = shelf.request()
+    assert shelf.request() is first
+    shelf.only = ("s/t1",)
+    assert [tool.tool for tool in shelf.request().tools] == ["t1"]
+
+
 async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2)), Script("As you wish.")) as c:
         await c.type("Add.")

@@ -155,7 +155,7 @@ class ChatSwitcher:
         return [
             (
                 f"{'●' if chat is session.chat else ' '} {number}",
-                chat.title + ("  the model is replying" if session.replies.of(chat) else ""),
+                f"{chat.title}  {session.work_in(chat)}".rstrip(),
             )
             for number, chat in enumerate(session.chats.all, 1)
         ]

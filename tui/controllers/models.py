@@ -279,7 +279,8 @@ class RaceController:
     def open(self) -> None:
         """Start a race, unless the engine is needed for something else."""
         if self._session.engine.phase is not Phase.READY or self._session.replying:
-            why = status_text.why_not(self._session) or "wait until the model is loaded"
+            tool = "a tool runs or asks in this chat; Esc stops it"
+            why = status_text.why_not(self._session) or tool
             self._context.feedback.hint(why)
             return
         self._screen.run_worker(self._open(), group="open race", exclusive=True)

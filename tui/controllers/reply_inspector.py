@@ -113,8 +113,8 @@ class ReplyInspector:
 
         def closed(_: None) -> None:
             comparison.left = True
-            if not comparison.over:
-                session.stop()
+            if not comparison.over:  # and nothing else is: a tool may ask or run meanwhile
+                comparison.stop()
 
         self._screen.app.push_screen(CompareScreen(comparison, verifier), closed)
 
@@ -122,13 +122,13 @@ class ReplyInspector:
         """Copy the last reply, or its last code block."""
         from tui.render.markdown_parser import code_blocks
 
-        reply = self._session.chat.conversation.last_reply
-        blocks = code_blocks(reply.text) if reply is not None and code else []
-        if reply is None:
+        turns = reversed(self._session.chat.conversation.turns)
+        text = next((t.said for t in turns if t.role == "assistant" and t.said), None)
+        blocks = code_blocks(text) if text is not None and code else []
+        if text is None:
             self._feedback.hint("there is no reply to copy yet")
         elif code and not blocks:
             self._feedback.hint("the last reply has no code block")
         else:
-            text = blocks[-1] if code else reply.text
             what = f"the last {'code block' if code else 'reply'}"
-            self._screen.post_message(Copied(text, what))
+            self._screen.post_message(Copied(blocks[-1] if code else text, what))

@@ -196,11 +196,12 @@ class Transcript:
     async def _show_error(self, event: ReplyFailed | EngineDied | LoadFailed) -> None:
         if isinstance(event, LoadFailed) and self._session.engine.info is None:
             return  # the first load failed: the interface ends with this error
-        line, recorder = str(event.error), self._session.chat.recorder
-        saved = "" if recorder.why_unsaved else "The conversation is saved. "
+        line, chat = str(event.error), self._session.chat
+        saved = chat.recorder.why_unsaved is None and not chat.conversation.empty
+        kept = "The conversation is saved. " if saved else ""
         if isinstance(event.error, DeviceError) and not isinstance(event, ReplyFailed):
             smaller = ", with less memory" if isinstance(event.error, DeviceMemoryError) else ""
-            line += f"\n{saved}The engine is started again{smaller}; then F9 continues the reply."
+            line += f"\n{kept}The engine is started again{smaller}; then F9 continues the reply."
         elif not isinstance(event, ReplyFailed):
-            line += f"\n{saved}Press Ctrl+R to start the engine again."
+            line += f"\n{kept}Press Ctrl+R to start the engine again."
         await self._log.add(Note(line, error=True))

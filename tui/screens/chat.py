@@ -199,12 +199,12 @@ class ChatScreen(DrawnAheadScreen):
         if asked is not None:
             asked.drawn()
         self.status.refresh()
-        elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))
         branch = session.chat.conversation.place
         chat = chats.current
         title = "" if chat.fresh else chat.title
-        widgets.title_bar.place(place, title, branch, chat.conversation.system, busy=elsewhere)
+        work = session.work_elsewhere
+        widgets.title_bar.place(place, title, branch, chat.conversation.system, elsewhere=work)
         phase = session.engine.phase
         # Drawing it twice a second would cost a third of what a reply does.
         widgets.composer.cursor_blink = phase is not Phase.REPLYING

@@ -127,6 +127,11 @@ class ChatTurn:
         return self.text[: len(self.text) - self.held]
 
     @property
+    def calls_wait(self) -> bool:
+        """Whether it has calls to be run."""
+        return any(call.state == "waiting" for call in self.calls)
+
+    @property
     def awaits_reply(self) -> bool:
         """Whether the model is to be told the results of its calls."""
         return any(call.whole for call in self.calls)

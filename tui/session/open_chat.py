@@ -277,12 +277,16 @@ class OpenChat:
         return self.editing
 
     def count_context(self) -> None:
-        """Take the figures and the used context from the last reply of the branch that is shown."""
+        """Take the figures from the last reply of the branch that is shown, and the used context
+        from the last one that knows it: a server may tell it only where a reply ends.
+        """
+        if self.conversation.last in self.growing:
+            return
         reply = self.conversation.last_reply
-        if self.conversation.last not in self.growing:
-            stats = reply.stats if reply is not None else None
-            self.meter.show(stats)
-            self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
+        self.meter.show(reply.stats if reply is not None else None)
+        told = (turn.stats for turn in reversed(self.conversation.turns) if turn.stats is not None)
+        known = next((stats for stats in told if stats.prompt_tokens), None)
+        self.meter.used = known.prompt_tokens + known.emitted if known is not None else 0
 
     def system(self, text: str | None) -> None:
         """Set and save the system prompt."""

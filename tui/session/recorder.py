@@ -11,6 +11,7 @@ from typing import TypeVar
 from localspec.chats import calls
 from localspec.chats.calls import SavedCall
 from localspec.chats.record import ChatRecord
+from localspec.chats.row_ids import RowIds
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, started
@@ -45,16 +46,23 @@ class ChatArchive:
 
     async def chats(self, *, removed: bool = False) -> list[Listed]:
         """All chats, the one used last first."""
-        return await self._ask(lambda store: store.listed(removed=removed))
+        return await self._ask(lambda store, _: store.listed(removed=removed))
 
     async def search(self, query: str) -> list[Hit]:
         """Messages that contain the words of ``query``, the best match first."""
-        return await self._ask(lambda store: store.search(query))
+        return await self._ask(
+            lambda store, ids: [
+                dataclasses.replace(hit, message=ids.message(hit.message))
+                for hit in store.search(query)
+            ]
+        )
 
     async def load(self, start: str | None = None) -> Chat:
         """The chat whose id starts with ``start``, or the one used last."""
         return await self._ask(
-            lambda store: store.load((store.find(start) if start else store.last()).id)
+            lambda store, ids: ids.here(
+                store.load((store.find(start) if start else store.last()).id)
+            )
         )
 
     async def open(self, start: str | None = None) -> SavedChat:
@@ -64,13 +72,13 @@ class ChatArchive:
 
     async def remove(self, id: str) -> None:  # noqa: A002 - the word of ChatInfo
         """Delete a chat; `restore` brings it back."""
-        await self._ask(lambda store: store.remove(id))
+        await self._ask(lambda store, _: store.remove(id))
         if self._saver is not None:
             self._saver.forget(id)
 
     async def restore(self, id: str) -> None:  # noqa: A002 - as above
         """Undo `remove`."""
-        await self._ask(lambda store: store.restore(id))
+        await self._ask(lambda store, _: store.restore(id))
 
     async def export(self, shown: Chat, path: Path) -> None:
         """Write a chat to a new file: what is ``shown``, and branches that another window saved.
@@ -81,7 +89,7 @@ class ChatArchive:
 
         as_json = transfer.form_of(path) == "json"
         try:
-            saved = await self._ask(lambda store: store.load(shown.info.id))
+            saved = await self._ask(lambda store, ids: ids.here(store.load(shown.info.id)))
         except ChatsError:  # erased elsewhere, not saved, or no file that can be read
             saved = shown
         chat = _together(saved, shown)
@@ -107,13 +115,14 @@ class ChatArchive:
             chats = await in_thread(lambda _: transfer.from_json(text, tell))
         except ChatsFileError as error:
             raise ChatsFileError(f"{path}: {error}") from None
-        await self._ask(lambda store: store.put_chats(chats))
+        await self._ask(lambda store, _: store.put_chats(chats))
         return [chat.info for chat in chats]
 
-    async def _ask(self, function: Callable[[ChatStore], T]) -> T:
-        if self._saver is None:
+    async def _ask(self, function: Callable[[ChatStore, RowIds], T]) -> T:
+        saver = self._saver
+        if saver is None:
             raise ChatsError("chats are not saved here")
-        return await asyncio.wrap_future(self._saver.call(function))
+        return await asyncio.wrap_future(saver.call(lambda store: function(store, saver.rows)))
 
 
 def _is_news(theirs: ChatTurn, ours: ChatTurn | None) -> bool:
@@ -127,8 +136,8 @@ def _is_news(theirs: ChatTurn, ours: ChatTurn | None) -> bool:
 
 def _progress(reply: ChatTurn | ChatMessage, called: Iterable[SavedCall]) -> tuple[int, bool, int]:
     """How far a reply has come; one that broke off may be growing still, in another window."""
-    results = sum(call.result is not None for call in called)
-    return len(reply.text), reply.end not in (None, "failed"), results
+    over = sum(call.state not in ("written", "waiting", "running") for call in called)
+    return len(reply.text), reply.end not in (None, "failed"), over
 
 
 def _longer(saved: ChatMessage, shown: ChatMessage | None) -> bool:
@@ -229,7 +238,12 @@ class ChatRecorder:
         how many messages.
         """
         ours = {turn.id: turn for turn in conversation.all_turns}
-        new = [turn for turn in saved.turns if _is_news(turn, ours.get(turn.id))]
+        gone_on = {turn.parent for turn in ours.values()}  # since the file was read, perhaps
+        new = [
+            turn
+            for turn in saved.turns
+            if turn.id not in gone_on and _is_news(turn, ours.get(turn.id))
+        ]
         if self._saver is not None:
             taken = {turn.id for turn in new}
             theirs = [m for m in saved.chat.messages if m.id in taken]

@@ -216,7 +216,7 @@ class ReplyTask:
         try:
             await running.make(messages)
             whole = turn.end == "stop" and not running.stopped
-            acts = whole and turn.awaits_reply and not running.pending.summary
+            acts = whole and turn.calls_wait and not running.pending.summary
         finally:
             self.running.remove(running)
             if not acts:

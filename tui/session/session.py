@@ -100,6 +100,23 @@ class Session:
         busy = self.replies.comparing is not None or bool(self.replies.of(chat))
         return (self.engine.phase is Phase.REPLYING and busy) or bool(self.tools.of(chat))
 
+    def work_in(self, chat: OpenChat) -> str:
+        """What is being done in a chat; "" where nothing is."""
+        if chat.question is not None:
+            return "a tool asks"
+        if self.replies.of(chat):
+            return "replying"
+        return "a tool runs" if self.tools.of(chat) else ""
+
+    @property
+    def work_elsewhere(self) -> str:
+        """What is being done in chats that are not shown: what waits for the user comes first."""
+        works = [self.work_in(chat) for chat in self.chats.all if chat is not self.chat]
+        for work in ("a tool asks", "replying", "a tool runs"):
+            if count := works.count(work):
+                return f"{work} in {'another chat' if count == 1 else f'{count} other chats'}"
+        return ""
+
     @property
     def idle(self) -> bool:
         """Whether nothing will change by itself."""

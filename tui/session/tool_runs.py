@@ -83,10 +83,9 @@ class ToolRun:
                 tasks.create_task(self._call(at, tool, most))
 
     def _why_not(self, at: int, call: SavedCall, tool: OfferedTool | None) -> str:
-        if tool is None:
-            return f"there is no tool {call.name} any more"
         earlier = [c for turn in self._branch()[1:] for c in turn.calls if c.result is not None]
-        return refusal(call, at, [*earlier, *self.turn.calls[:at]])
+        why = refusal(call, at, [*earlier, *self.turn.calls[:at]])
+        return why or (f"there is no tool {call.name} any more" if tool is None else "")
 
     async def _permission(self, tool: OfferedTool, call: SavedCall) -> str:
         """Why the tool may run; "" where the user does not allow it."""

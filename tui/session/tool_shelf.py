@@ -51,6 +51,7 @@ class ToolShelf:
         self.begin_with: Path | None = None
         """A folder to open at the start."""
         self.runs: list[ToolRun] = []
+        self._request: RequestTools | None = None
         self._changed: Callable[[], None] = lambda: None
 
     def allow(self, names: Iterable[str]) -> None:
@@ -136,7 +137,9 @@ class ToolShelf:
             return None
         from localspec.tools.toolbox import RequestTools
 
-        return RequestTools.of(offered)
+        if self._request is None or list(self._request.tools) != offered:
+            self._request = RequestTools.of(offered)  # 0.1 s for all that may be offered
+        return self._request
 
     def offers(self, tool: OfferedTool) -> bool:
         """Whether the setting ``tools``, or that of a preset, leaves a tool in."""

@@ -79,15 +79,14 @@ class TitleBar(Static):
         branch: tuple[int, int],
         system: str | None,
         *,
-        busy: int,
+        elsewhere: str,
     ) -> None:
         """Show which open chat and which of its branches is shown, and its system prompt.
 
         ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count; an empty
-        ``title`` is that of a new chat, ``busy`` the number of other chats with a reply in
-        progress.
+        ``title`` is that of a new chat, ``elsewhere`` says what is being done in other chats.
         """
-        shown = (chat, title, branch, system, busy)
+        shown = (chat, title, branch, system, elsewhere)
         if shown == self._shown:
             return
         self._shown = shown
@@ -97,9 +96,8 @@ class TitleBar(Static):
             text = Content.styled(f"[{place + 1}/{count}] ", "bold $text-accent")
         if title or count > 1:
             text += Content.styled(_cut(title or "new chat", _TITLE), "bold") + Content("  ")
-        if busy:
-            others = "another chat" if busy == 1 else f"{busy} other chats"
-            text += Content.styled(f"replying in {others}  ", "$text-warning")
+        if elsewhere:
+            text += Content.styled(f"{elsewhere}  ", "$text-warning")
         if branches > 1:
             text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
         if system:
