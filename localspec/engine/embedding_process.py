@@ -86,11 +86,8 @@ class EmbeddingProcess:
                 raise self._failed
             self._starting = asyncio.create_task(self._start(), name="loading a model of texts")
             self._starting.add_done_callback(self._attempted)
-        info = await asyncio.shield(self._starting)
-        if self.info is None:  # it ended in the instant in which it was ready
-            assert self._process is not None
-            raise EngineError(_CLOSED if self._closed else await self._end(self._process))
-        return info
+        await asyncio.shield(self._starting)
+        return await self._loaded()
 
     async def embed(
         self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False, caller: str = ""
@@ -155,6 +152,15 @@ class EmbeddingProcess:
         self.info = info = EmbeddingInfo(**message["info"])
         self._reader = asyncio.create_task(self._read(process))
         return info
+
+    async def _loaded(self) -> EmbeddingInfo:
+        """The facts of the process that was started, unless it ended in the instant in which it was
+        ready.
+        """
+        if self.info is None:
+            assert self._process is not None
+            raise EngineError(_CLOSED if self._closed else await self._end(self._process))
+        return self.info
 
     async def _end(self, process: Process) -> str:
         status = await process.wait()

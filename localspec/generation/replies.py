@@ -320,8 +320,9 @@ class RunningReplies:
         """Free the adapters that were unloaded, but for those of replies that run or are ``ready``;
         sequences at rest that one was used for are emptied.
         """
-        replies = itertools.chain(self.running, ready)
-        for seq in self._pair.target.free_adapters(one.prepared.blend for one in replies):
+        running = (one.prepared.blend for one in self.running)
+        waiting = (one.prepared.blend for one in ready)
+        for seq in self._pair.target.free_adapters(itertools.chain(running, waiting)):
             self._sequences.forget(seq)
 
     # -- all of them ---------------------------------------------------------------------------
