@@ -22,7 +22,7 @@ from typing import Any
 from localspec.core.errors import LocalspecError
 from localspec.core.files import measured, paths
 from localspec.core.files.checked import keeps_holes
-from localspec.core.processes import neighbours
+from localspec.core.processes import host, neighbours
 from localspec.core.processes.children import ask, ask_async
 from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
@@ -31,6 +31,10 @@ _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _FORMAT = 3
 SPEED_FILE = "speed.json"
+_ROOM = 600_000_000
+"""Bytes of free memory for a measurement: models of 245 MB, and a copy in the order of the kernels.
+With less the system would read pages again and again.
+"""
 _MOST_RUNS = 5
 """Measurements of a machine that is busy; after these, only while it is quiet."""
 
@@ -38,8 +42,9 @@ _MOST_RUNS = 5
 def machine_speed() -> MachineSpeed | None:
     """The speed of this machine; measured, which takes two seconds, where it is not known yet.
 
-    None where it cannot be measured: without llama.cpp (`doctor` says why), or without room for a
-    small file. Where other programs disturbed it, the next calls measure again. Blocks.
+    None where it cannot be measured: without llama.cpp (`doctor` says why), in little memory, or
+    without room for a small file. Where other programs disturbed it, the next calls measure again.
+    Blocks.
     """
     known = _Record.read()
     if known is not None and known.holds():
@@ -114,8 +119,10 @@ def _place() -> tempfile.TemporaryDirectory[str]:
     killed.
 
     Raises:
-        OSError, LocalspecError: it cannot be made.
+        OSError, LocalspecError: it cannot be made, or there is no memory for such models.
     """
+    if host.memory().available < _ROOM:
+        raise LocalspecError("too little memory is free")
     return tempfile.TemporaryDirectory(
         dir=paths.make(paths.cache_dir()), prefix="speed-", ignore_cleanup_errors=True
     )

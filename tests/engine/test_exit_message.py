@@ -46,11 +46,13 @@ def test_a_library_that_exits_is_told_in_its_own_words(tmp_path: Path) -> None:
     assert said.startswith("the engine stopped while loading a.gguf (exit status 1): libx: no luck")
     log.write_text(earlier)
     assert "GGML" not in str(exit_error(1, log))
-    log.write_text(f"{earlier}libgomp: Thread creation failed: Resource temporarily unavailable\n")
-    threads = exit_error(1, log, "loading a.gguf")
-    assert type(threads) is EngineError
-    assert "may be started here, and the engine stopped while loading a.gguf" in str(threads)
-    assert "ulimit -u" in str(threads)
+    refused = "libgomp: Thread creation failed: Resource temporarily unavailable"
+    for words in (refused, "RuntimeError: can't start new thread"):
+        log.write_text(f"{earlier}{words}\n")
+        threads = exit_error(1, log, "loading a.gguf")
+        assert type(threads) is EngineError
+        assert "may be started here, and the engine stopped while loading a.gguf" in str(threads)
+        assert "ulimit -u" in str(threads)
     log.write_text(f"{earlier}OpenBLAS error: Memory allocation still failed\n")
     assert type(exit_error(1, log)) is DeviceMemoryError
 

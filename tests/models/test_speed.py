@@ -13,7 +13,7 @@ import pytest
 
 from localspec.cli import call
 from localspec.core.files import paths
-from localspec.core.processes import neighbours
+from localspec.core.processes import host, neighbours
 from localspec.core.processes.host import ProcessorTime
 from localspec.demo.race import Machine
 from localspec.demo.speeds import advice
@@ -152,6 +152,22 @@ def test_where_nothing_can_be_measured_there_is_no_speed(monkeypatch: pytest.Mon
     for said in ({}, answer(host={"Q4_K": {"4": 1e-11}}), answer(host={"Q4_K": {"1": -1}})):
         monkeypatch.setattr(module, "ask", lambda *_, said=said: said)
         assert machine_speed() is None
+
+
+async def test_where_little_memory_is_free_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system would read the measured models again and again."""
+    asked = []
+    monkeypatch.setattr(module, "ask", lambda *_: asked.append(1) or answer())
+    monkeypatch.setattr(host, "memory", lambda: host.HostMemory(300_000_000, 300_000_000))
+    assert machine_speed() is None
+    assert await machine_speed_async() is None
+    assert not asked
+    monkeypatch.setattr(host, "memory", lambda: host.HostMemory(700_000_000, GB))
+    assert machine_speed() is not None
+    monkeypatch.setattr(host, "memory", lambda: host.HostMemory(300_000_000, 300_000_000))
+    assert machine_speed() is not None, "known is known"
 
 
 def test_of_disturbed_measurements_the_least_of_each_width_counts_and_they_end(

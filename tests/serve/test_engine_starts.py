@@ -151,6 +151,24 @@ async def test_an_engine_that_dies_while_it_loads_adapters_is_a_start_that_faile
     assert world.slot.options.smaller == (kind is DeviceMemoryError)  # the next start takes less
 
 
+async def test_nobody_is_told_of_another_start_where_the_first_one_ends_the_server(world):
+    """Whoever asked first: who came before the server began to load, or after."""
+    world.loading = asyncio.Event()
+    world.load_error = EngineError("the engine stopped while loading (signal 9)")
+    early = asyncio.create_task(world.client.post(CHAT, json=HI))
+    await until_so(lambda: world.slot.loading, pause=turn)
+    first = asyncio.create_task(world.slots.load(reports=False))
+    late = asyncio.create_task(world.client.post(CHAT, json=HI))
+    await until_so(lambda: world.service.queue.size == 2 and world.slot.users == 3, pause=turn)
+    world.loading.set()
+    with pytest.raises(EngineError, match="signal 9"):
+        await first
+    for answer in (await early, await late):
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (503, "not_loaded")
+        assert "again" not in error["message"]
+
+
 async def test_who_asks_for_an_engine_that_keeps_stopping_is_told_how_long_to_wait(
     world, monkeypatch
 ):

@@ -24,7 +24,8 @@ def told(error: Exception) -> LocalspecError:
     if isinstance(error, MemoryError):
         return OutOfMemoryError("out of memory; choose a smaller model or a smaller --ctx")
     if isinstance(error, OSError):
-        return LocalspecError(why(error) + (f" ({error.filename})" if error.filename else ""))
+        place = f" ({error.filename})" if error.filename else ""
+        return LocalspecError(lacking(error) or why(error) + place)
     return LocalspecError(report(error))
 
 

@@ -18,6 +18,9 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 _NO_LIMIT = 1 << 60
 """Version 1 states a number of bytes near 2**63 where there is no limit."""
 
+_ABOVE = "hierarchical_memory_limit"
+"""The least limit of a group and of those above it, in the statistics of version 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -69,15 +72,17 @@ def processors() -> float | None:
 
 def _room(group: Path) -> Room | None:
     files = _VERSION_1 if (group / _VERSION_1.used).exists() else _VERSION_2
+    stat = {}
+    for line in _text(group / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        stat[name] = _number(value) or 0
     limits = [n for name in files.limits if (n := _number(_text(group / name))) is not None]
-    limit = min(limits, default=_NO_LIMIT)
+    # Version 1 tells of groups above that a container does not see.
+    limit = min(*limits, stat.get(_ABOVE, _NO_LIMIT), _NO_LIMIT)
     if limit >= _NO_LIMIT:
         return None
     used = _number(_text(group / files.used)) or 0
-    for line in _text(group / "memory.stat").splitlines():
-        name, _, value = line.partition(" ")
-        if name in files.dropped:
-            used -= _number(value) or 0
+    used -= sum(stat.get(name, 0) for name in files.dropped)
     return Room(limit, min(limit, max(0, limit - used)))
 
 

@@ -52,6 +52,7 @@ _DEVICE_FAILURES = {
     WORKER_SILENT: re.compile(rf"{SILENT}"),
     NO_THREADS: re.compile(
         r"Thread creation failed|pthread_create failed|what\(\):\s+Resource temporarily unavailable"
+        r"|RuntimeError: can't start new thread"
     ),
 }
 """Explanations of messages of llama.cpp's back ends, of libraries that it uses, and of ours."""

@@ -17,7 +17,7 @@ from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_times import RestartPause, RestartPauses, Stay, UnloadTimer
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.requested_adapters import RequestedAdapters
-from localspec.serve.http.errors import load_failure
+from localspec.serve.http.errors import NotLoadedError, load_failure
 
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
@@ -62,7 +62,7 @@ class EngineSlot:
         """Set while an attempt to load is not wanted any more: it does not begin."""
         self._pauses = pauses
         self.reports = True
-        """Whether an attempt to load that fails is reported."""
+        """Whether an attempt to load that fails is reported; else it ends the server."""
         self._stay = Stay()
         self.restarts = 0
         """How often an engine that had died was started again."""
@@ -148,6 +148,8 @@ class EngineSlot:
             # The attempt outlives the request that started it: others wait for the same one.
             return await asyncio.shield(self._attempt())
         except LocalspecError as error:
+            if isinstance(error, EngineError) and not self.reports:  # it is not started again
+                raise NotLoadedError(error) from None
             raise load_failure(error) from None
 
     def exchange(self, options: Options) -> asyncio.Task[None]:

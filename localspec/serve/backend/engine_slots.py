@@ -89,21 +89,21 @@ class EngineSlots(HeldModels):
             self._leave(slot)
 
     async def load(self, *, reports: bool = True) -> ModelInfo:
-        """Load the present model now. A failure is raised, and reported besides if ``reports``.
+        """Load the present model now. A failure is raised, and reported besides if ``reports``;
+        else it ends the server.
 
         Raises:
             LocalspecError: it cannot be loaded.
         """
         slot = self.present
-        slot.reports = reports
+        slot.reports &= reports
         try:
             async with self.use() as engine:
+                slot.reports = True
                 assert engine.info is not None
                 return engine.info
         except NotLoadedError as error:
             raise error.reason from None
-        finally:
-            slot.reports = True
 
     def keep(self, options: Options | None, keep: KeepAlive) -> None:
         """How long a model stays that a request names without using it."""

@@ -119,6 +119,17 @@ def test_version_1_has_a_hierarchy_for_each(groups: Groups, root: str) -> None:
     assert cgroups.processors() == 1.5
 
 
+def test_version_1_tells_of_a_limit_above_what_a_container_sees(groups: Groups) -> None:
+    memory = groups.mounted("cgroup", "memory", "/docker/1", "/docker/1")
+    write(memory, memory__limit_in_bytes=UNLIMITED, memory__usage_in_bytes=4_000)
+    write(memory, memory__stat="total_active_file 300\nhierarchical_memory_limit 5000")
+    assert cgroups.memory() == Room(5_000, 1_300)
+    write(memory, memory__limit_in_bytes=4_500)
+    assert cgroups.memory() == Room(4_500, 800)
+    write(memory, memory__stat=f"hierarchical_memory_limit {UNLIMITED}")
+    assert cgroups.memory() == Room(4_500, 500)
+
+
 def test_version_1_has_a_number_for_no_limit(groups: Groups) -> None:
     memory = groups.mounted("cgroup", "memory", "/a")
     cpu = groups.mounted("cgroup", "cpu", "/a")
