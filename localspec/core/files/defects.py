@@ -11,6 +11,10 @@ from localspec.core.errors import LocalspecError, OutOfMemoryError
 
 _LONGEST_SUMMARY = 500
 """Characters of a defect in a line of the log."""
+NO_THREADS = "no more processes and threads may be started here"
+MORE_THREADS = (
+    "end other programs, or raise the limit (ulimit -u, or the pids limit of a container)"
+)
 _NO_PROC = (
     "/proc is not there, where Linux tells of memory and processors; mount it (mount -t proc proc "
     "/proc), or have the container do so"
@@ -41,11 +45,7 @@ def lacking(error: BaseException) -> str:
         refused = error.errno == errno.EAGAIN  # of fork
         if str(error.filename).startswith("/proc/") and not Path("/proc/self").exists():
             return _NO_PROC
-    if not refused:
-        return ""
-    from localspec.core.processes import crash  # here: it compiles expressions
-
-    return f"{crash.NO_THREADS}; {crash.advice(0, '', crash.NO_THREADS)}"
+    return f"{NO_THREADS}; {MORE_THREADS}" if refused else ""
 
 
 def report(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from localspec.core.files import checked
+from localspec.core.files.defects import MORE_THREADS, NO_THREADS
 
 _MOST = 300
 """Characters of a native message that are repeated."""
@@ -21,7 +22,6 @@ OUT_OF_HOST_MEMORY = "this machine ran out of memory"
 LOST = "the GPU was lost, as after sleep or when its driver is reset"
 WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
 WORKER_SILENT = "a worker of --rpc has not answered for too long"
-NO_THREADS = "no more processes and threads may be started here"
 SILENT = "localspec: no answer from the worker "
 """Begins the line that `localspec.llama.rpc.watch` writes before it ends a wait."""
 GONE = "localspec: no connection to the worker "
@@ -62,8 +62,7 @@ _ADVICE = {
     LOST: "start again",
     WORKER_GONE: "start `localspec worker` there again, and then this",
     WORKER_SILENT: "check the worker and the network, then start again",
-    NO_THREADS: "end other programs, or raise the limit (ulimit -u, or the pids limit of a "
-    "container)",
+    NO_THREADS: MORE_THREADS,
 }
 
 
