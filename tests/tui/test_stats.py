@@ -20,8 +20,9 @@ from localspec.core.sampling_params import Sampling
 from localspec.remote.probe import NOT_REPORTED
 from tui.render.stats_panel import details, strip
 from tui.session import reply_record
-from tui.session.conversation import ChatTurn, How
+from tui.session.conversation import ChatTurn
 from tui.session.meter import Meter
+from tui.session.recipes import How
 from tui.session.stats import SEPARATOR, everyday_line, expert_lines, share_in_words
 
 ON = Speculation("on")
