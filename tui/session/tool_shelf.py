@@ -51,8 +51,7 @@ class ToolShelf:
         self.begin_with: Path | None = None
         """A folder to open at the start."""
         self.runs: list[ToolRun] = []
-        self._asked: RequestTools | None = None
-        """The last one of `request`."""
+        self._request: RequestTools | None = None
         self._changed: Callable[[], None] = lambda: None
 
     def allow(self, names: Iterable[str]) -> None:
@@ -130,19 +129,17 @@ class ToolShelf:
         return None if box is None or box.folder is None else box.folder.path
 
     def request(self) -> RequestTools | None:
-        """What the next reply may call; None where there is nothing. Replies with the same tools
-        have one text of them: each keeps it.
-        """
+        """What the next reply may call; None where there is nothing."""
         if self.toolbox is None:
             return None
-        offered = tuple(tool for tool in self.toolbox.offered if self.offers(tool))
+        offered = [tool for tool in self.toolbox.offered if self.offers(tool)]
         if not offered:
             return None
         from localspec.tools.toolbox import RequestTools
 
-        if self._asked is None or self._asked.tools != offered:
-            self._asked = RequestTools.of(offered)
-        return self._asked
+        if self._request is None or list(self._request.tools) != offered:
+            self._request = RequestTools.of(offered)  # 0.1 s for all that may be offered
+        return self._request
 
     def offers(self, tool: OfferedTool) -> bool:
         """Whether the setting ``tools``, or that of a preset, leaves a tool in."""
