@@ -93,6 +93,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         super().__init__()
         textual_private.teach_keys()
         textual_private.teach_narrowness()
+        textual_private.teach_forgetting()
         self.add_filter(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)

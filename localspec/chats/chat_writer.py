@@ -47,6 +47,8 @@ class Kept:
     """When to try again what the file did not take."""
     removed: bool = False
     """Whether it was taken off the list elsewhere."""
+    left: bool = False
+    """Whether it is not open here any more: once nothing of it waits, it is forgotten."""
 
     @property
     def waits(self) -> bool:

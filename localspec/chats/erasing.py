@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -60,3 +61,6 @@ def erase_states() -> None:
                 f"{file} may contain text of the erased chat and cannot be removed: "
                 f"{error.strerror}; delete the folder {folder}"
             ) from None
+    for emptied in folder.glob("*"):
+        with contextlib.suppress(OSError):  # an engine has just written into it
+            emptied.rmdir()

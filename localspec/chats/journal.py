@@ -76,6 +76,8 @@ class Journal:
         """Begin another chat with the same system prompt; the earlier one stays on disk."""
         self._messages, self._asked = [], None
         info = self._record.info
+        if self._saver is not None:
+            self._saver.leave(info.id)
         fresh = started(info.system, info.model, info.draft)
         self._record = ChatRecord(self._saver, fresh, stored=False)
 

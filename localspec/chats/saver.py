@@ -80,7 +80,7 @@ class Saver:
             if not kept.info_waits:
                 kept.info = chat.info
             kept.saved |= {m.id: m for m in chat.messages}
-            kept.removed = False
+            kept.removed = kept.left = False
 
     def know_messages(self, chat: str, messages: Iterable[ChatMessage]) -> None:
         """Messages of a chat that is known were read from the file, as `rows` shows them here."""
@@ -94,6 +94,16 @@ class Saver:
         with self._ready:
             if kept := self._chats.get(chat):
                 kept.removed, kept.saved = True, {}
+
+    def leave(self, chat: str) -> None:
+        """A chat is not open here any more. Its messages are forgotten once they are saved: should
+        the file be replaced later, they are not saved again.
+        """
+        with self._ready:
+            if kept := self._chats.get(chat):
+                kept.left = True
+                self._calls.append(lambda: None)  # after which what was left is forgotten
+                self._ready.notify()
 
     def save(self, info: ChatInfo, *messages: ChatMessage) -> None:
         """Save a chat and messages of it, new or changed ones; parents first."""
@@ -169,9 +179,16 @@ class Saver:
             next_save = time.monotonic() + (self._interval if saved else _RETRY)
             for call in calls:
                 call()
+            self._forget_left()
             if closed:
                 break
         self._writer.close()
+
+    def _forget_left(self) -> None:
+        with self._ready:
+            for kept in [*self._chats.values()]:
+                if kept.left and not (kept.waiting or kept.info_waits):
+                    del self._chats[kept.info.id]
 
     def _wait(self, next_save: float) -> float | None:
         """Seconds until there is something to save; None where nothing is known of."""

@@ -1,10 +1,9 @@
 """Servers of this user that run now: a small file for each in the state folder.
 
-A chat finds there the server that has its model loaded already. The files hold no key.
+from localspec.core.processes import place, starts
 
-Containers and other machines may have the same home. Whether a process runs can be told only where
-its number was given, so names of files begin with that place, and those of others are left alone,
-but for old ones: a server that runs writes its own anew each day.
+REFRESH_S = 86400.0
+"""Seconds after which a server that runs is announced again."""
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +18,8 @@ from pathlib import Path
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
-from localspec.core.processes import starts
-
-REFRESH_S = 86400.0
-"""Seconds after which a server that runs is announced again."""
-_OLD_S = 60 * REFRESH_S
-"""Age from which the file of another place, which may not exist any more, is removed."""
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_NUMBERS = Path("/proc/self/ns/pid")
+                found.append(server)
+        elif place.is_forsaken(written):
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,7 @@ def _folder() -> Path:
 
 def announce(server: RunningServer) -> Path | None:
     """Write the file of a server; None where it cannot be written: chats then do not find it."""
-    file = _folder() / f"{_place()}{server.pid}.json"
+    file = _folder() / f"{place.here()}{server.pid}.json"
     try:
         paths.make(file.parent)
         whole_file.replace(file, [json.dumps(dataclasses.asdict(server)).encode()])
@@ -77,13 +68,18 @@ def running() -> list[RunningServer]:
     """
     if not closed.is_closed(_folder()):  # what is there may be true, and is another's to remove
         return []
-    place, found = _place(), []
+    here, found = place.here(), []
     for written, file in _files():
-        if file.name.startswith(place):
+        if file.name.startswith(here):
             server = _read(file)
             if server is not None:
+<<<<<<< HEAD
                 found.append(server)
         elif time.time() - written > _OLD_S:
+=======
+                found.append((written, server))
+        elif place.is_forsaken(written):
+>>>>>>> growth
             withdraw(file)
     return sorted(found, key=lambda server: server.began, reverse=True)
 
@@ -117,12 +113,3 @@ def _read(file: Path) -> RunningServer | None:
         return server
     withdraw(file)  # no such process, or another one has its number
     return None
-
-
-def _place() -> str:
-    """How names of files begin in this boot of the machine and among these numbers of processes."""
-    boot, numbers = "machine", "0"
-    with contextlib.suppress(OSError, ValueError):  # not on every system
-        boot = re.sub(r"\W", "", _BOOT.read_text(encoding="ascii"))
-        numbers = re.sub(r"\D", "", str(_NUMBERS.readlink()))
-    return f"{boot}-{numbers}-"

@@ -17,10 +17,12 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from localspec.core.files.private import opener, without_secrets
+from localspec.core.files.log_file import LogFile
+from localspec.core.files.private import without_secrets
 from localspec.core.processes.children import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
@@ -41,6 +43,16 @@ class _Discreet(logging.Formatter):
         return safe_text(without_secrets(super().format(record)))
 
 
+class EngineLog(LogFile):
+    """The log, into which standard output and errors lead too: native code prints there."""
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        for descriptor in (1, 2):
+            os.dup2(stream.fileno(), descriptor)
+        return stream
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the engine until the interface closes it or is gone."""
     parser = argparse.ArgumentParser(prog="python -m localspec.engine")
@@ -56,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the interface
     os.environ["GGML_NO_BACKTRACE"] = "1"  # an abort of ggml must not wait for a debugger
-    commands, events = _take_pipes(arguments.log)
+    commands, events = _take_pipes()
+    handler = EngineLog(arguments.log)
     faulthandler.enable()
-    handler = logging.StreamHandler()
     handler.setFormatter(
         _Discreet(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s")
     )
@@ -84,15 +96,13 @@ def _named_factory(name: str) -> Factory:
     return factory
 
 
-def _take_pipes(log_path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """Keep the protocol's two pipes to ourselves and lead the standard descriptors away."""
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the protocol's two pipes to ourselves; `EngineLog` leads the descriptor of the second
+    one away.
+    """
     commands = os.fdopen(os.dup(0), "rb")
     events = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
-    sink = opener(str(log_path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(nothing, 0)
-    os.dup2(sink, 1)
-    os.dup2(sink, 2)
     os.close(nothing)
-    os.close(sink)
     return commands, events

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from localspec.core.errors import DefectError, EngineError, LocalspecError
+from localspec.core.errors import DefectError, EngineError, LocalspecError, UsageError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.processes import garbage
@@ -177,7 +177,7 @@ class EngineWorker:
         try:
             command = protocol.decode_command(line)
         except BadCommandError as bad:
-            log.warning("refused a command: %s", bad)
+            log.warning("refused a command: %s", type(bad.error).__name__)
             self._outbox.send(FailedEvent.of(bad.id, bad.error))
             return
         if isinstance(command, InterruptCommand):
@@ -249,10 +249,13 @@ class EngineWorker:
             self._report(id, error)
 
     def _report(self, id: int | None, error: BaseException) -> None:  # noqa: A002 - as above
-        """Tell the client of an error; the log gets what nobody expected in full."""
+        """Tell the client of an error; the log gets what nobody expected in full, and nothing of a
+        refused request, whose texts the error may quote.
+        """
         over = self._runtime is not None and self._runtime.failed
         if isinstance(error, LocalspecError):
-            log.info("%s: %s", type(error).__name__, error)
+            if id is None or not isinstance(error, UsageError):
+                log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
         else:
             log.error("command failed", exc_info=error)

@@ -23,6 +23,7 @@ drafted from, which changes the speed of a reply and never the reply.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -49,8 +50,10 @@ _MARKS = 8
 """Tokens that are kept free for the marks of the parts."""
 _BEFORE = "\n"
 _SNIPPET = "\n\n--- snippet ---\n\n"
-_KNOWN = 1 << 20
-"""Characters of texts whose tokens are kept."""
+_KNOWN = 16 << 20
+"""Bytes of texts and their tokens that are kept."""
+_ENTRY, _TOKEN = 350, 36
+"""Bytes of an entry of that, however short its text is, and of a token in a list."""
 
 _SEEN = 256
 """Characters before the cursor by which its place is known."""
@@ -99,6 +102,16 @@ class InfillPrompt:
     """Tokens that the prompt of the next keystroke probably begins with too."""
 
 
+_Key = tuple[str, bool, str]
+"""Owner, whether the text goes on behind another one, and the text."""
+
+
+def _size(key: _Key, tokens: list[int]) -> int:
+    """Bytes that the tokens of a text take with it."""
+    owner, _, text = key
+    return _ENTRY + sys.getsizeof(owner) + sys.getsizeof(text) + _TOKEN * len(tokens)
+
+
 class InfillPrompts:
     """Builds the prompts for one model. May be called in several threads."""
 
@@ -106,7 +119,7 @@ class InfillPrompts:
         """``capacity`` is the context size in tokens."""
         self._model, self._capacity = model, capacity
         self._lock = threading.Lock()  # guards the two below
-        self._known: OrderedDict[tuple[str, bool, str], list[int]] = OrderedDict()
+        self._known: OrderedDict[_Key, list[int]] = OrderedDict()
         self._size = 0
 
     def prompt(self, infill: Infill, most: int | None, owner: str) -> InfillPrompt:
@@ -193,12 +206,11 @@ class InfillPrompts:
                 return known
         found = self._split(text, goes_on=goes_on)
         with self._lock:
-            if len(text) <= _KNOWN and key not in self._known:
+            if _size(key, found) <= _KNOWN and key not in self._known:
                 self._known[key] = found
-                self._size += len(text)
+                self._size += _size(key, found)
             while self._size > _KNOWN:
-                (_, _, old), _ = self._known.popitem(last=False)
-                self._size -= len(old)
+                self._size -= _size(*self._known.popitem(last=False))
         return found
 
     def _split(self, text: str, *, goes_on: bool) -> list[int]:

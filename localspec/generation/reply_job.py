@@ -95,7 +95,7 @@ class Job:
         try:
             self.mailbox.fail(error)
         except Exception:
-            log.exception("nobody takes the error of a reply: %s", error)
+            log.exception("nobody takes the error of a reply, %s", type(error).__name__)
 
 
 def _unbegun(seed: int | None) -> Reply:

@@ -7,11 +7,9 @@ import contextlib
 import ctypes
 import functools
 import logging
-import logging.handlers
 import os
 import threading
 from collections.abc import Iterator
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +19,7 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 from localspec.compiling import own_build, variants
 from localspec.core.errors import LocalspecError
-from localspec.core.files.private import opener
+from localspec.core.files.log_file import LogFile
 from localspec.core.safe_text import safe_text
 
 try:
@@ -115,21 +113,10 @@ def start() -> None:
     c_api.llama_backend_init()
 
 
-class _LogFile(logging.handlers.RotatingFileHandler):
-    """A log for its owner only, that falls silent where it cannot be written, as on a full disk."""
-
-    def _open(self) -> TextIOWrapper:
-        handle = opener(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Say nothing: the screen is not for this."""
-
-
 def log_to(path: Path) -> None:
-    """Write llama.cpp's log to a rotating file (2 files of 1 MB) from now on."""
+    """Write llama.cpp's log to a file from now on."""
     start()  # which would quieten it again
-    handler = _LogFile(path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
+    handler = LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for old in logger.handlers[:]:
         logger.removeHandler(old)

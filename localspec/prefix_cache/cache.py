@@ -223,7 +223,7 @@ class PrefixCache:
             if whole and not cancelled() and disk.wants(live.owner, live.tokens):
                 size = self._target.state_size(seq)
                 moving = rates.disk.seconds(size)
-                if self._spares(len(live.tokens), moving) and disk.may_hold(size):
+                if self._spares(len(live.tokens), moving) and disk.may_hold(size, cancelled):
                     seconds = rates.reading.seconds(len(live.tokens))
                     disk.write(self._state(seq, live), seconds, cancelled)
         for state in self._memory.all():

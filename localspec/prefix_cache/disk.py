@@ -130,9 +130,9 @@ class DiskStates:
             for s in self.of(owner)
         )
 
-    def may_hold(self, n_bytes: int) -> bool:
+    def may_hold(self, n_bytes: int, cancelled: Cancelled) -> bool:
         """Whether a state of so many bytes may fit: it takes long to copy one."""
-        return self._store.may_hold(n_bytes)
+        return self._store.may_hold(n_bytes, cancelled)
 
     def write(self, state: State, seconds: float, cancelled: Cancelled) -> None:
         """Write a state that spares ``seconds``, in place of those that it covers."""

@@ -2,7 +2,8 @@
 
 Each folder belongs to one setting (model files, KV type, context, devices, build of llama.cpp) and
 one owner; states of others are never opened. When all of them together exceed the limit, those
-go first that spare the fewest seconds per byte, halved for every day without use.
+go first that spare the fewest seconds per byte, halved for every day without use. A folder goes
+with its last file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError
 from localspec.core.files import checked, closed, paths
 from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes import starts
@@ -35,6 +37,8 @@ from localspec.prefix_cache.file_format import (
 )
 from localspec.prefix_cache.states import State
 
+_TRIES = 3
+"""Times to make a folder that another process removes, empty as it is, before a file is in it."""
 _STALE_SECONDS = 3600
 _DAY = 86400.0
 LIMIT = 4 << 30
@@ -57,10 +61,10 @@ class KvStore:
 
         States of another format are removed as well. Nothing is read where others may write.
         """
+        before, known = self._read.pop(owner, {}), {}
         if not closed.is_closed(self._folder(owner)):
             return [], []
         found, damaged = [], []
-        before, known = self._read.pop(owner, {}), {}
         for path in sorted(self._folder(owner).glob("*.state"), key=_used):
             try:
                 facts = path.stat()
@@ -129,17 +133,17 @@ class KvStore:
             OSError: it cannot be written; no partial file remains.
         """
         folder = self._folder(state.owner)
-        paths.make(folder)
-        if not closed.is_closed(folder):
+        paths.make(self._root)
+        if not closed.is_closed(self._root):
             return False
         start = start_of(state, seconds)
-        if not self._make_room(len(start) + state.n_bytes + DIGEST):
+        if not self._make_room(len(start) + state.n_bytes + DIGEST, cancelled):
             return False
         digest = hashlib.blake2b(start, digest_size=DIGEST)
-        handle, name = tempfile.mkstemp(  # for the owner only
-            dir=folder, prefix=f"{os.getpid()}-{starts.began(os.getpid()):.2f}-", suffix=".part"
-        )
-        part = Path(name)
+        begun = _begun(folder)
+        if begun is None:
+            return False
+        handle, part = begun
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(start)
@@ -166,38 +170,106 @@ class KvStore:
         digest = hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=10)
         return self._root / f"{self._identity}-{digest.hexdigest()}"
 
-    def may_hold(self, n_bytes: int) -> bool:
-        """Whether a state of so many bytes would fit, were all others removed."""
+    def may_hold(self, n_bytes: int, cancelled: Cancelled = never) -> bool:
+        """Whether a state of so many bytes would fit, were all others removed; false too where
+        ``cancelled`` returns true before that is known.
+        """
+        if n_bytes > self._limit:
+            return False
         try:
             free = shutil.disk_usage(self._root).free
         except OSError:  # the folder is not there yet, or `put` will tell
-            return n_bytes <= self._limit
-        taken = sum(_size(path) for path in self._root.glob("*/*.state"))
-        return n_bytes <= min(self._limit, taken + free // 2)
+            return True
+        if n_bytes <= free // 2:
+            return True
+        sizes = self._sizes(cancelled)
+        return sizes is not None and n_bytes <= sum(sizes.values()) + free // 2
 
-    def _make_room(self, wanted: int) -> bool:
-        """Remove the least valuable states, of all settings, until ``wanted`` bytes fit."""
-        for part in self._root.glob("*/*.part"):
-            if _is_left(part):
-                remove(part)
-        files = sorted(self._root.glob("*/*.state"), key=_worth)
-        sizes = {path: _size(path) for path in files}
+    def _make_room(self, wanted: int, cancelled: Cancelled) -> bool:
+        """Remove the least valuable states, of all settings, until ``wanted`` bytes fit; whether
+        they do, and nobody has ``cancelled`` it.
+        """
+        sizes = self._sizes(cancelled)
+        if sizes is None:
+            return False
         taken = sum(sizes.values())
         limit = min(self._limit, taken + shutil.disk_usage(self._root).free // 2)
         if wanted > limit:
             return False
-        for path in files:
+        if taken + wanted <= limit:
+            return True
+        worth = {}
+        for path in sizes:
+            if cancelled():
+                return False
+            worth[path] = _worth(path)
+        for path in sorted(worth, key=worth.__getitem__):
             if taken + wanted <= limit:
                 break
             remove(path)
             taken -= sizes[path]
         return True
 
+    def _sizes(self, cancelled: Cancelled) -> dict[Path, int] | None:
+        """The states of all settings and owners, with their sizes; None where ``cancelled`` returns
+        true meanwhile. What killed writers have left is removed, and folders without files.
+        """
+        found = {}
+        for folder in _content(self._root):
+            if cancelled():
+                return None
+            files = _content(folder)
+            for path in files:
+                if path.suffix == ".state":
+                    found[path] = _size(path)
+                elif path.suffix == ".part" and _is_left(path):
+                    remove(path)
+            if not files:
+                remove_empty(folder)
+        return found
+
+
+def _begun(folder: Path, tries: int = _TRIES) -> tuple[int, Path] | None:
+    """A new partial file, for the owner only; None where others may write to its folder.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    prefix = f"{os.getpid()}-{starts.began(os.getpid()):.2f}-"
+    paths.make(folder)
+    try:
+        closed.require(folder)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=".part")
+    except FileNotFoundError:
+        if tries <= 1:
+            raise
+        return _begun(folder, tries - 1)
+    except LocalspecError:
+        return None
+    return handle, Path(name)
+
 
 def remove(path: Path) -> None:
-    """Remove a file; where that fails, the next write that needs room tries again."""
+    """Remove a file, and its folder if it was the last one; where that fails, the next write that
+    needs room tries again.
+    """
     with contextlib.suppress(OSError):
         path.unlink()
+    remove_empty(path.parent)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder if nothing is in it."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _content(folder: Path) -> list[Path]:
+    """What is in a folder; nothing where it has just been removed, or is none."""
+    try:
+        return [*folder.iterdir()]
+    except OSError:
+        return []
 
 
 def _used(path: Path) -> float:

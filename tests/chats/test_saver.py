@@ -280,6 +280,38 @@ def test_a_chat_read_from_a_file_that_is_replaced_is_saved_whole_in_the_new_one(
     assert stored(path, info) == ["one", "two"]
 
 
+def test_a_chat_that_was_left_is_forgotten_once_it_is_saved(saver, path, monkeypatch):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
+    left, open_here, question = started(), started(), said("one")
+    saver.save(left, question)
+    saver.save(open_here, said("here"))
+    saved_by(saver)
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    saver.save(left, said("two", question.id, "assistant"))
+    saver.leave(left.id)
+    until(lambda: saver.failing is not None)
+    assert saver._chats.keys() == {left.id, open_here.id}
+    lock.execute("ROLLBACK")
+    lock.close()
+    until(lambda: saver._chats.keys() == {open_here.id})
+    assert stored(path, left) == ["one", "two"]
+
+
+def test_a_chat_that_is_opened_again_is_kept_as_before(saver, path):
+    info, question = started(), said("one")
+    saver.save(info, question)
+    chat = saver.call(lambda store: store.load(info.id)).result(60)
+    saver.leave(info.id)
+    saver.know(chat)
+    saved_by(saver)
+    for file in path.parent.iterdir():
+        file.rename(path.parent.with_name(f"moved-{file.name}"))
+    saver.save(info, said("two", question.id, "assistant"))
+    assert saver.close() == ()
+    assert stored(path, info) == ["one", "two"]
+
+
 def test_nothing_is_written_to_a_file_that_was_moved_away(saver, path):
     info, question = started(), said("one")
     saver.save(info, question)

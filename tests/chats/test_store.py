@@ -435,7 +435,7 @@ def test_saved_states_go_with_a_chat_that_is_erased(path):
         store.remove(chat.info.id)
         assert file.exists()
         store.erase(chat.info.id)
-    assert not file.exists()
+    assert not file.parent.exists()
 
 
 def test_saved_states_go_with_a_chat_that_is_purged(path):

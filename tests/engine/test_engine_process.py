@@ -147,6 +147,43 @@ async def test_an_error_of_the_core_arrives_as_itself_and_the_next_reply_works(c
     assert text_of(await ask(client, "fine")) == "fine "
 
 
+async def test_nothing_of_a_refused_request_is_in_the_log(make_client, tmp_path):
+    client = make_client()
+    await client.open()
+    with pytest.raises(ContextError, match="9 tokens"):
+        await ask(client, "too long")
+    client._process.stdin.write(b'{"type":"reply","id":7,"request":{"grammar":"a secret"}}\n')
+    assert text_of(await ask(client, "fine")) == "fine "
+    await client.close()
+    log = (tmp_path / "log/engine.log").read_text()
+    assert "closed" in log
+    assert "refused a command: UsageError" in log
+    assert not any(words in log for words in ("9 tokens", "secret", "grammar"))
+
+
+def test_a_log_that_is_full_begins_anew_and_native_code_prints_into_the_new_one(tmp_path):
+    program = """
+        import logging, os, sys
+        from pathlib import Path
+        from localspec.core.files import log_file
+        from localspec.engine.main import EngineLog
+        log_file.LARGEST = 1000
+        logging.basicConfig(handlers=[EngineLog(Path(sys.argv[1]))])
+        for number in range(99):
+            logging.warning("record %s", number)
+            os.write(2, b"printed\\n")
+        os.write(1, b"the last words")
+    """
+    log = tmp_path / "engine.log"
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program), log], check=True, cwd=ROOT)
+    files = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert files.keys() == {"engine.log", "engine.log.1"}
+    assert all(len(text) < 1100 for text in files.values())
+    assert "record 98" in files["engine.log"]
+    assert files["engine.log"].endswith("the last words")
+    assert "printed" in files["engine.log.1"]
+
+
 async def test_a_bug_is_one_line_here_and_a_traceback_in_the_log(client, tmp_path):
     with pytest.raises(DefectError) as caught:
         await ask(client, "bug")

@@ -25,7 +25,7 @@ from localspec.generation import preparation
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed
-from tui.session.conversation import How, ReplyRecipe
+from tui.session.recipes import How, ReplyRecipe
 from tui.session.settings import Settings
 
 TOP = Path(__file__).parents[2]

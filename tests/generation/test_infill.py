@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import tracemalloc
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from conftest import Files
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.generation import infill
 from localspec.generation.infill import WINDOW, InfillPrompts, Suggestions
 from localspec.generation.infill_sampling import InfillProcessor
 from localspec.generation.stop_condition import LineLimits, TextStream
@@ -139,6 +141,26 @@ def test_typing_leaves_the_beginning_of_a_long_prompt_as_it_was() -> None:
         reused.append(next(i for i, (a, b) in enumerate(pairs) if a != b) / last.index(SUF))
         last = tokens
     assert sum(part == 1 for part in reused) >= len(reused) - 2  # a step is cut now and then
+
+
+@pytest.mark.parametrize("text", ["x", "界", "界" * 500])
+def test_tokens_of_texts_that_are_kept_take_no_more_memory_than_is_said(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(infill, "_KNOWN", 1 << 17)
+    prompts = InfillPrompts(Characters(), 2048)
+    texts = [f"{n}{text}" for n in range(600_000 // (500 + 36 * len(text)))]
+    tracemalloc.start()
+    try:
+        for n, one in enumerate(texts):
+            prompts._tokens(one, f"key/{n:064x}")
+        prompts._model.split.clear()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1 << 18
+    assert prompts._size == sum(infill._size(*one) for one in prompts._known.items())
+    assert prompts._known
 
 
 def test_tokens_of_texts_are_kept_for_their_owner_alone() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +89,7 @@ def test_one_owner_does_not_see_the_states_of_another(shelf: KvStore, tmp_path: 
     of_b.path.write_bytes(of_a.path.read_bytes())  # moved by hand
     with pytest.raises(DamagedError):
         shelf.load(of_b)
+    of_b.path.parent.mkdir(mode=0o700)
     of_b.path.write_bytes(of_a.path.read_bytes())
     assert KvStore("this", tmp_path / "states").saved("b") == ([], [of_b.path])
 
@@ -149,10 +153,10 @@ def test_what_another_process_writes_just_now_stays_when_the_clock_is_set(
     written: list[Path] = []
 
     def set_clock() -> bool:
-        (part,) = tmp_path.rglob("*.part")
-        os.utime(part, (time.time() - 7200,) * 2)
-        KvStore("this", tmp_path / "states").put(state([3]), 1.0)
-        written.append(part)
+        for part in tmp_path.rglob("*.part"):  # none while it looks for room
+            os.utime(part, (time.time() - 7200,) * 2)
+            KvStore("this", tmp_path / "states").put(state([3]), 1.0)
+            written.append(part)
         return False
 
     assert shelf.put(state([1, 2]), 1.0, cancelled=set_clock)
@@ -184,6 +188,51 @@ def test_what_a_killed_writer_left_is_removed(shelf: KvStore, tmp_path: Path, ho
 def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:
     assert not shelf.put(state([1]), 1.0, cancelled=lambda: True)
     assert files_in(tmp_path) == []
+
+
+def test_a_folder_goes_with_its_last_state_and_what_is_empty_with_the_next_one(
+    tmp_path: Path,
+) -> None:
+    shelf = KvStore("this", tmp_path / "states", limit=6000)
+    for n in range(5):  # each new ``cache_salt`` is an owner
+        (tmp_path / "states" / f"this-{n}").mkdir(mode=0o700, parents=True)
+        assert shelf.put(state([n], owner=f"owner {n}"), 1.0)
+        assert [*(tmp_path / "states").iterdir()] == [shelf._folder(f"owner {n}")]
+    ((saved,), _) = shelf.saved("owner 4")
+    saved.path.write_bytes(b"damaged")
+    assert shelf.saved("owner 4") == ([], [saved.path])
+    assert not [*(tmp_path / "states").iterdir()]
+    assert not shelf._read
+
+
+def test_a_folder_that_another_process_removes_before_a_file_is_in_it_is_made_again(
+    shelf: KvStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, removed = tempfile.mkstemp, []
+
+    def raced(*given: Any, **more: Any) -> tuple[int, str]:
+        if not removed:
+            removed.append(more["dir"])
+            more["dir"].rmdir()
+        return make(*given, **more)
+
+    monkeypatch.setattr(tempfile, "mkstemp", raced)
+    assert shelf.put(state([1, 2]), 1.0)
+    assert removed
+    assert tokens_of(shelf) == [(1, 2)]
+
+
+def test_who_asks_waits_for_no_listing_of_countless_folders(tmp_path: Path) -> None:
+    shelf = KvStore("this", tmp_path / "states", limit=50_000)
+    for n in range(9):
+        assert shelf.put(state([n], owner=f"owner {n}"), 1.0)
+    for looks in (0, 5, 12):  # at nine folders, then at what nine files are worth
+        turns = iter([False] * looks)
+        assert not shelf.put(state([9]), 1.0, cancelled=lambda: next(turns, True))  # noqa: B023
+        assert next(turns, None) is None
+    assert len(files_in(tmp_path)) == 9
+    assert shelf.put(state([9]), 1.0)
+    assert len(files_in(tmp_path)) == 9
 
 
 def test_a_full_disk_leaves_nothing(
@@ -232,6 +281,7 @@ def test_no_text_of_a_damaged_header_is_continued(shelf: KvStore, tmp_path: Path
             assert disk.conversations("") == [], (at, change)
             assert disk.notices == [DAMAGED]
             assert not saved.path.exists()
+            saved.path.parent.mkdir(mode=0o700)
     saved.path.write_bytes(written)
     disk = DiskStates(KvStore("this", tmp_path / "states"), cuts_anywhere=True)
     assert disk.conversations("") == [said]
@@ -245,6 +295,19 @@ def test_a_state_that_can_never_fit_is_known_before_it_is_copied(tmp_path: Path)
     for start in (0, 100):
         assert shelf.put(state([start, start + 1], STATE[:3000]), 1.0, cancelled=lambda: False)
     assert shelf.may_hold(9_000)
+
+
+def test_only_where_the_disk_is_nearly_full_all_files_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, full = KvStore("this", tmp_path / "states"), shutil.disk_usage(tmp_path)._replace(free=9)
+    for n in range(2):
+        assert shelf.put(state([n], owner=f"owner {n}"), 1.0)
+    assert shelf.may_hold(9_000, lambda: True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    assert shelf.may_hold(9_000)
+    assert not shelf.may_hold(9_000, lambda: True)
+    assert not shelf.may_hold(12_000)
 
 
 def test_refused_states_are_not_tried_again_and_take_no_memory(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.picture import Picture
-from localspec.core.processes import starts
+from localspec.core.processes import place, starts
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.messages import FailedEvent, ReplyEvents
@@ -287,7 +287,7 @@ def places(tmp_path, monkeypatch):
     def run_in(boot, numbers):
         for name, kept in (("boot_id", "_BOOT"), ("pid", "_NUMBERS")):
             (tmp_path / name).unlink(missing_ok=True)
-            monkeypatch.setattr(running_servers, kept, tmp_path / name)
+            monkeypatch.setattr(place, kept, tmp_path / name)
         (tmp_path / "boot_id").write_text(f"{boot}\n")
         (tmp_path / "pid").symlink_to(f"pid:[{numbers}]")
 
@@ -317,8 +317,8 @@ def test_a_server_in_another_container_or_machine_with_the_same_home_stays_annou
 
 
 def test_where_the_system_names_no_boot_there_is_one_place(monkeypatch, tmp_path):
-    monkeypatch.setattr(running_servers, "_BOOT", tmp_path / "none")
-    monkeypatch.setattr(running_servers, "_NUMBERS", tmp_path / "none")
+    monkeypatch.setattr(place, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(place, "_NUMBERS", tmp_path / "none")
     one = running(os.getpid())
     running_servers.announce(one)
     assert running_servers.running() == [one]

@@ -227,7 +227,8 @@ async def test_thinking_is_switched_for_the_next_replies_and_their_repetition(ch
         await c.sees("thinking off from the next reply on")
         await c.ask("Hello")
         assert c.session.settings.request(()).thinking is False
-        assert c.replies[-1].recipe.request(draft=False).thinking is False
+        recipe = c.session.chat.conversation.recipe_of(c.replies[-1])
+        assert recipe.request(draft=False).thinking is False
 
 
 async def test_thinking_is_not_switched_where_the_model_has_no_switch_for_it(chat):

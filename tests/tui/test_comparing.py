@@ -254,7 +254,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.sees("' other' 20.0%")
         await c.pilot.press("alt+left", "alt+left")
         await c.sees("token 16/18")
-        await c.until(lambda: c.engine.examined[-1] == c.replies[0].recipe.reply.tokens[:16])
+        await c.until(lambda: c.engine.examined[-1] == c.replies[0].made.reply.tokens[:16])
         flow = c.app.screen.query_one(ReplyView).flow
         marked = [
             line.text[span.start : span.end]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -15,7 +17,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
-from localspec.core.processes import children, starts
+from localspec.core.processes import children, place, starts
 from tui.session.conversation import Conversation
 from tui.session.open_chats import Presence
 from tui.session.recorder import ChatArchive, ChatRecorder
@@ -490,7 +492,7 @@ async def test_a_chat_that_is_closed_or_deleted_is_not_open_here_for_other_windo
 
 
 def note_of(chat, pid, began=None):
-    return f"{chat}-{pid}-{starts.began(pid) if began is None else began:.2f}"
+    return f"{place.here()}{chat}-{pid}-{starts.began(pid) if began is None else began:.2f}"
 
 
 def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
@@ -529,9 +531,31 @@ def test_a_process_that_has_the_number_of_an_ended_window_is_no_window(tmp_path)
     assert not other.exists()
 
 
+def test_notes_of_killed_windows_go_whichever_chat_they_had_open(tmp_path):
+    killed = [tmp_path / note_of(chat, 999999999, 7.0) for chat in ("abc", "other")]
+    runs = tmp_path / note_of("a third", os.getppid())
+    for note in (*killed, runs):
+        note.touch()
+    here = Presence(tmp_path)
+    assert here.note_window("new") == ""
+    assert not any(note.exists() for note in killed)
+    here.close()
+    assert [*tmp_path.iterdir()] == [runs]
+
+
+def test_a_window_in_another_container_or_machine_is_left_alone_and_counts_for_none(tmp_path):
+    note = tmp_path / note_of("abc", 999999999, 7.0).replace(place.here(), "b0-1-")
+    note.touch()
+    assert Presence(tmp_path).note_window("abc") == ""
+    assert note.exists()
+    os.utime(note, (0, 0))  # nobody comes back to remove it
+    assert Presence(tmp_path).note_window("abc") == ""
+    assert not note.exists()
+
+
 @pytest.mark.parametrize("name", ["abc-{}", "abc-{}-", "abc-{}-nan", "abc-x-{}", "abc--{}", "abc-"])
 def test_a_note_that_names_no_process_and_its_start_counts_for_no_window(tmp_path, name):
-    note = tmp_path / name.format(os.getppid())
+    note = tmp_path / f"{place.here()}{name.format(os.getppid())}"
     note.touch()
     assert Presence(tmp_path).note_window("abc") == ""
     assert not note.exists()
@@ -667,3 +691,17 @@ async def test_what_is_typed_in_a_chat_that_is_closed_from_the_palette_comes_bac
         assert c.composer.text == ""
         await c.pilot.press("up")
         await c.until(lambda: c.composer.text == "half a question")
+
+
+async def test_a_closed_chat_is_freed(chat, tmp_path):
+    saver = Saver(tmp_path / "c.db", interval=0.01)
+    async with chat(Script("Hi."), Script("Ho."), recorder=ChatRecorder(saver)) as c:
+        await c.ask("hello")
+        closed = weakref.ref(c.session.chat)
+        identity = c.session.chat.recorder.info.id
+        c.session.replies.titles._done.add(c.session.chat)
+        await c.type("/close")
+        await c.ask("Another")
+        await c.until(lambda: identity not in saver._chats)
+        c.app.screen._collect_garbage()
+        await c.until(lambda: gc.collect() and closed() is None)

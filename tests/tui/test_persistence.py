@@ -680,7 +680,8 @@ async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(
     async with chat(Script(said), Script("Fine."), recorder=recorder, system="Be kind") as c:
         await c.ask("Hello")
         await c.ask("And?")
-        made, tokens = [t.recipe for t in c.replies], [t.tokens for t in c.replies]
+        made = [c.session.chat.conversation.recipe_of(t) for t in c.replies]
+        tokens = [t.tokens for t in c.replies]
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
     again = Script("Fine."), Script(said)
@@ -708,13 +709,14 @@ async def test_a_saved_reply_is_made_again_from_what_is_before_it_only_when_that
         await c.type("/again")
         await c.until(lambda: c.replies[-1].text == "Three." and c.replies[-1].end)
         await c.ready()
-        made = {t.id: t.recipe for t in c.session.chat.conversation.all_turns}
+        shown = c.session.chat.conversation
+        made = {t.id: shown.recipe_of(t) for t in shown.all_turns}
     with ChatStore(path) as store:
         saved = SavedChat.of(store.load(store.last().id))
     conversation, saver = Conversation(), Saver(path)
     resumed = ChatRecorder(saver, "demo")
     resumed.resume(saved, conversation)
-    assert {turn.recipe for turn in conversation.all_turns} == {None}
+    assert {turn.made for turn in conversation.all_turns} == {None}
     assert {t.id: conversation.recipe_of(t) for t in conversation.all_turns} == made
     known = [m.details for m in resumed.in_memory(conversation).messages]
     assert known == [m.details for m in saved.chat.messages]

@@ -20,9 +20,10 @@ from localspec.core.sampling_params import Sampling
 from localspec.remote.probe import NOT_REPORTED
 from tui.render.stats_panel import details, strip
 from tui.session import reply_record
-from tui.session.conversation import ChatTurn, Conversation, How
+from tui.session.conversation import ChatTurn, Conversation
 from tui.session.meter import Meter
 from tui.session.open_chat import OpenChat
+from tui.session.recipes import How
 from tui.session.recorder import ChatRecorder
 from tui.session.stats import SEPARATOR, everyday_line, expert_lines, share_in_words
 

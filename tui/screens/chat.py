@@ -50,6 +50,9 @@ _TYPING = frozenset({"enter", "tab", "backspace", "delete", "ctrl+u", "ctrl+w", 
 """Keys that go to the composer even where a click has moved the focus away from it."""
 _IDLE_SECONDS = 3.0
 """After the last activity, before garbage is collected."""
+_REPLIES = 10
+"""After so many replies without such a pause it is collected too, once the last one is drawn: the
+messages that have left the screen take 0.3 MB each."""
 _WIDE = 120
 """Columns from which the details panel is next to the conversation."""
 
@@ -106,6 +109,8 @@ class ChatScreen(DrawnAheadScreen):
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         self._suggested_last: Composer.Suggested | None = None
+        self._gathered = 0
+        """Replies that have ended since garbage was collected."""
         figures = (widgets.stats, widgets.strip, widgets.details)
         self.status = StatusArea(session, figures, verifier, self._wake, expert=expert)
         self.paint_growth_of(widgets.log)
@@ -226,7 +231,18 @@ class ChatScreen(DrawnAheadScreen):
         """Once, when nothing has happened for a while."""
         self._idle_timer.pause()
         if self.session.idle and self.app.screen is self:  # on another screen the user is busy
+            self._gathered = 0
             resources.collect_garbage()
+
+    def on_screen_resume(self) -> None:
+        """What waited while another screen was shown comes now."""
+        self._wake()
+
+    def _reply_ended(self) -> None:
+        self._gathered += 1
+        if self._gathered >= _REPLIES:
+            self._gathered = 0
+            self.call_after_refresh(resources.collect_new_garbage)
 
     def _notified(self, notification: Notification) -> None:
         """Update what is not part of the log, before the log shows the notification."""
@@ -247,6 +263,7 @@ class ChatScreen(DrawnAheadScreen):
             case ReplyEnded():
                 self.status.arrange()
                 self._greeting.reply_ended()
+                self._reply_ended()
             case ConversationChanged():
                 self.actions.inspector.leave_tokens()
                 self.session.chat.count_context()

@@ -11,7 +11,8 @@ from localspec.core.events import Examination, Finished, Reply, Round, Token
 from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
 from tui.render.text import plain
-from tui.session.conversation import ChatTurn, ReplyRecipe
+from tui.session.conversation import ChatTurn
+from tui.session.recipes import ReplyRecipe
 
 
 @dataclass(slots=True)

@@ -13,56 +13,12 @@ from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core import units
 from localspec.core.events import Message, Reply, Stats, Token
-from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.sampling_params import Sampling
 from tui.render.text import plain
+from tui.session.recipes import How, Made, ReplyRecipe
 from tui.session.token_runs import Runs
 
 _THEN = ", then "
 """Separates the models of a reply that one began and another continued."""
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """How a reply was made, as far as that is saved with it, so that a later session can make it
-    again. The names of the fields are keys of the file.
-    """
-
-    sampling: Sampling
-    max_tokens: int | None
-    system: str | None
-    start: int = 0
-    """Tokens that the turn had before, where the reply continues a stopped one."""
-    said: int = 0
-    """Characters of the turn's text before the reply."""
-    grammar: GrammarSpec | None = None
-    thinking: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyRecipe:
-    """A reply with all that is needed to make it again."""
-
-    messages: tuple[Message, ...]
-    reply: Reply
-    how: How
-    tools: str | None = None
-    """The tools that the model was told of."""
-
-    def request(self, *, draft: bool) -> ReplyRequest:
-        """The request that makes the reply again with the same seed."""
-        return ReplyRequest(
-            messages=self.messages,
-            sampling=self.how.sampling,
-            seed=self.reply.seed,
-            max_tokens=self.how.max_tokens,
-            draft=draft,
-            grammar=self.how.grammar,
-            thinking=self.how.thinking,
-            tools=self.tools,
-            markers=self.tools is not None,
-        )
 
 
 @dataclass(slots=True)
@@ -83,8 +39,8 @@ class ChatTurn:
     created: float = field(default_factory=time.time)
     tokens: list[Token] = field(default_factory=list)
     """Tokens of a reply, where they are known."""
-    recipe: ReplyRecipe | None = None
-    """Of a reply of this session; `Conversation.recipe_of` knows those of earlier ones too."""
+    made: Made | None = None
+    """How a reply of this session was made."""
     saved_how: How | None = None
     """How a reply of an earlier session was made."""
     model: str | None = None
@@ -110,7 +66,7 @@ class ChatTurn:
         """Take the reply as another window has gone on with it."""
         self.text, self.runs, self.tokens = saved.text, saved.runs, saved.tokens
         self.end, self.stats, self.seed = saved.end, saved.stats, saved.seed
-        self.recipe, self.saved_how = None, saved.saved_how
+        self.made, self.saved_how = None, saved.saved_how
         self.model, self.draft = saved.model, saved.draft
         self.calls, self.calls_at = saved.calls, saved.calls_at
 
@@ -337,17 +293,20 @@ class Conversation:
         self._compare_models()
 
     def recipe_of(self, turn: ChatTurn) -> ReplyRecipe | None:
-        """How a reply is made again; None where that is not known. That of a saved one is made here
-        when it is asked for: a recipe has all messages before its reply.
+        """How a reply is made again; None where that is not known, or not any more. It is put
+        together here, when it is asked for: it has all messages before its reply.
         """
-        if turn.recipe is None and turn.saved_how is not None and self.has(turn.id):
-            return _recipe(turn, turn.saved_how, self.branch_to(turn)[:-1])
-        return turn.recipe
+        how = turn.saved_how if turn.made is None else turn.made.how
+        if how is None or not self.has(turn.id):
+            return None
+        begun = [ChatTurn("assistant", turn.text[: how.said])] if how.said else []
+        before = _messages(how.system, [*self.branch_to(turn)[:-1], *begun])
+        return _saved_recipe(turn, how, before) if turn.made is None else turn.made.recipe(before)
 
     def forget_recipes(self) -> None:
         """Another model answers: earlier replies cannot be repeated any more."""
         for turn in self._all.values():
-            turn.recipe = turn.saved_how = None
+            turn.made = turn.saved_how = None
 
     @property
     def last_reply(self) -> ChatTurn | None:
@@ -365,12 +324,11 @@ def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, .
     return request_messages(system, said)
 
 
-def _recipe(turn: ChatTurn, how: How, before: Iterable[ChatTurn]) -> ReplyRecipe | None:
+def _saved_recipe(turn: ChatTurn, how: How, before: tuple[Message, ...]) -> ReplyRecipe | None:
     """The recipe of a saved reply; None where not enough was saved."""
     if turn.stats is None or turn.seed is None or turn.end is None or turn.end == "failed":
         return None
     ids = tuple(token.token for token in turn.tokens[how.start :])
     origins = tuple(token.origin for token in turn.tokens[how.start :])
     reply = Reply(turn.text[how.said :], ids, origins, turn.end, turn.stats, turn.seed)
-    begun = [ChatTurn("assistant", turn.text[: how.said])] if how.said else []
-    return ReplyRecipe(_messages(how.system, [*before, *begun]), reply, how)
+    return ReplyRecipe(before, reply, how)

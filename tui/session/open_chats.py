@@ -11,7 +11,7 @@ from localspec.chats.values import model_at
 from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.files import paths
-from localspec.core.processes import starts
+from localspec.core.processes import place, starts
 from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
@@ -88,7 +88,9 @@ class OpenChats:
 
 
 class Presence:
-    """Notes in the folder of states, one for each window and chat; dead windows count for none."""
+    """Notes in the folder of states, one for each window and chat; dead windows count for none.
+    Their names begin with the place of the window, see `localspec.core.processes.place`.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -96,6 +98,8 @@ class Presence:
         """The notes of this window, by the ids of the chats."""
         self._told: dict[str, int] = {}
         """Other windows of a chat that the user knows of."""
+        self._tidy = False
+        """Whether the notes of killed windows were looked for, of all chats."""
 
     def note_window(self, chat: str) -> str:
         """Note that a chat is open here; a line where more windows have it than were told before.
@@ -104,11 +108,14 @@ class Presence:
         """
         try:
             folder = self._folder or paths.make(paths.state_dir() / "open")
-            pid = os.getpid()
-            named = folder / f"{chat}-{pid}-{starts.began(pid):.2f}"
+            pid, here = os.getpid(), place.here()
+            named = folder / f"{here}{chat}-{pid}-{starts.began(pid):.2f}"
             note = self._mine.setdefault(chat, named)
             note.touch(mode=0o600)
-            others = sum(self._lives(one) for one in folder.glob(f"{chat}-*") if one != note)
+            notes = folder.glob("*" if not self._tidy else f"{here}{chat}-*")
+            alive = [one for one in notes if one != note and self._lives(one, here)]
+            self._tidy = True
+            others = sum(one.name.startswith(f"{here}{chat}-") for one in alive)
         except (OSError, LocalspecError):
             return ""
         known, self._told[chat] = self._told.get(chat, 0), others
@@ -121,12 +128,17 @@ class Presence:
         )
 
     @staticmethod
-    def _lives(note: Path) -> bool:
-        """Whether the window of a note runs; the note of one that does not is removed."""
-        pid, _, began = note.name.rpartition("-")
-        with contextlib.suppress(ValueError):  # some other name, as earlier versions gave
-            if starts.runs(int(pid.rpartition("-")[2]), float(began)):
-                return True
+    def _lives(note: Path, here: str) -> bool:
+        """Whether the window of a note runs, as far as can be told here; the note of one that does
+        not is removed.
+        """
+        if note.name.startswith(here):
+            pid, _, began = note.name.rpartition("-")
+            with contextlib.suppress(ValueError):  # some other name
+                if starts.runs(int(pid.rpartition("-")[2]), float(began)):
+                    return True
+        elif not place.is_forsaken(note.stat().st_mtime):
+            return False
         note.unlink(missing_ok=True)
         return False
 

@@ -218,6 +218,11 @@ class ChatRecorder:
         """Save what is pending; a line for each reason why something is not saved."""
         return self._saver.close() if self._saver is not None else ()
 
+    def leave(self) -> None:
+        """The chat is not open here any more."""
+        if self._saver is not None:
+            self._saver.leave(self.info.id)
+
     def another(self) -> ChatRecorder:
         """A recorder for a new chat in the same place; it is saved from its first message on."""
         return ChatRecorder(self._saver, self._model, self._draft)

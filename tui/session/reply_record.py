@@ -12,7 +12,8 @@ from localspec.core import codec
 from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Stats, Token
-from tui.session.conversation import ChatTurn, How
+from tui.session.conversation import ChatTurn
+from tui.session.recipes import How
 
 _FORMER = "plain_tokens_per_second"
 """Field of `Stats` that was saved once; it is derived now."""
@@ -44,9 +45,9 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
         return saved or None
     if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
         saved["tokens"] = codec.encode(_tokens(tokens))
-    recipe, how = turn.recipe, turn.saved_how
-    if recipe is not None:  # the tools may be others in a later session
-        how = recipe.how if recipe.tools is None else None
+    made, how = turn.made, turn.saved_how
+    if made is not None:  # the tools may be others in a later session
+        how = made.how if made.tools is None else None
     if how is not None:
         saved["how"] = codec.encode(how)
     return saved

@@ -20,7 +20,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.engine.port import ReplyHandle
-from tui.session.conversation import ChatTurn, How, ReplyRecipe
+from tui.session.conversation import ChatTurn
 from tui.session.meter import Meter
 from tui.session.notifications import (
     ConversationChanged,
@@ -31,6 +31,7 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import OpenChat
 from tui.session.pending import PendingReply
+from tui.session.recipes import How, Made
 from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
 
@@ -46,7 +47,7 @@ _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to
 
 @dataclass(slots=True, eq=False)
 class RunningReply:
-    """A reply that is being made; saved as it grows, it leaves the recipe to make it again."""
+    """A reply that is being made; saved as it grows, it leaves how to make it again."""
 
     chat: OpenChat
     turn: ChatTurn
@@ -71,15 +72,15 @@ class RunningReply:
     _calls: WrittenCalls | None = None
     _begun: str = field(init=False)
     """The text that it continues."""
-    _recipe: ReplyRecipe | None = field(init=False)
-    """That of the text that it continues, where it was made in this session."""
+    _made: Made | None = field(init=False)
+    """How the text that it continues was made, in this session."""
     _saved_how: How | None = field(init=False)
-    """How that text was made in an earlier one."""
+    """The same, in an earlier one."""
 
     def __post_init__(self) -> None:
         chat, turn = self.chat, self.turn
         self._begun = turn.text
-        self._recipe, turn.recipe = turn.recipe, None
+        self._made, turn.made = turn.made, None
         self._saved_how, turn.saved_how = turn.saved_how, None
         self.save = chat.recorder.begin_reply(chat.conversation, self.question, turn)
         if turn is not chat.conversation.last:  # the branch that is shown stays the saved one
@@ -112,11 +113,11 @@ class RunningReply:
             async for event in handle:
                 self._take(event)
                 if isinstance(event, Finished):
-                    turn.recipe = ReplyRecipe(messages, event.reply, how, request.tools)
+                    turn.made = Made(event.reply, how, request.tools, hash(messages))
         except LocalspecError as error:
             turn.end = "failed"
             if self.pending.unfinished is not None and turn.text == self._begun:
-                turn.end, turn.recipe = self.pending.ended, self._recipe
+                turn.end, turn.made = self.pending.ended, self._made
                 turn.saved_how = self._saved_how
             if self.engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 taken_out = isinstance(error, ContextError) and self._take_out()

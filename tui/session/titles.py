@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from localspec.chats.calls import calls_as_text
 from localspec.chats.pictures import named
@@ -75,7 +76,7 @@ class Titles:
         """Chats whose reply has ended."""
         self._asked: OpenChat | None = None
         """The chat that the user wants a title for now."""
-        self._done: set[OpenChat] = set()
+        self._done: WeakSet[OpenChat] = WeakSet()
         """Chats for which the model has tried."""
         self._touched = 0.0
         self._handle: ReplyHandle | None = None

@@ -114,6 +114,13 @@ def postpone_garbage() -> None:
     gc.freeze()
 
 
+def collect_new_garbage() -> None:
+    """Collect what was made since the last `collect_garbage`: about 0.05 s, however long the chat.
+    Of what was there then, the few messages that were shown wait for the next one.
+    """
+    gc.collect()
+
+
 def collect_garbage() -> None:
     """Collect everything; survivors are exempt from collection until the next call."""
     gc.unfreeze()

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rich.console import Console
 from textual import _ansi_sequences, content
 from textual._compositor import CompositorUpdate
+from textual._styles_cache import StylesCache
 from textual.app import App
+from textual.color import Color
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.style import Style
 from textual.widget import Widget
 from textual.worker import Worker, WorkerFailed, get_current_worker
 
@@ -57,6 +60,9 @@ PARTS = {
     "textual._ansi_sequences:ANSI_SEQUENCES_KEYS": "dict",
     "textual.content:divide_line": (
         "(text: 'str', width: 'int', fold: 'bool' = True) -> 'list[int]'"
+    ),
+    "textual._styles_cache:StylesCache.get_inner_outer": (
+        "(cls, base_background: 'Color', background: 'Color') -> 'tuple[Style, Style]'"
     ),
     "textual.app:App()._batch_count": "int",
     "textual.app:App()._filters": "list",
@@ -107,6 +113,24 @@ def teach_narrowness() -> None:
     a narrow terminal, it raises.
     """
     vars(content)["divide_line"] = _divide_line
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+_inner_outer = StylesCache.get_inner_outer
+
+
+@functools.wraps(_inner_outer)
+def _get_inner_outer(cls: object, base_background: Color, background: Color) -> tuple[Style, Style]:
+    del cls
+    return _inner_outer(StylesCache, base_background, background)
+
+
+def teach_forgetting() -> None:
+    """Have Textual free the rows of widgets that are gone. Its memory of colours, which is one for
+    all, has the object that asks in its keys, and so the rows of the last thousand widgets.
+    """
+    StylesCache.get_inner_outer = _get_inner_outer  # type: ignore[assignment]
 
 
 # -- the app -------------------------------------------------------------------------------------
