@@ -35,12 +35,16 @@ from localspec.llama.load_file import (
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.vocabulary import Vocabulary
 from localspec.models.compat.header_vocabulary import NO_POOLING
+from localspec.models.gguf.model_file import ModelFile
 
 _ALL_LAYERS = 999
 _NOT_WAITING = contextlib.nullcontext()
 _EVERY_ROW = frozenset({"cogvlm"})
 """Architectures whose graphs in llama.cpp compute the logits of all tokens of a pass, and store
 those of the first ones where fewer were asked for."""
+_LEARNED_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
+"""Architectures whose files may have a table of positions. llama.cpp ends the process on a position
+beyond it, and makes contexts of any size."""
 
 
 class Model(Vocabulary):
@@ -187,6 +191,17 @@ class Model(Vocabulary):
     def n_ctx_train(self) -> int:
         """Tokens that the model was trained to see at once."""
         return int(c_api.llama_model_n_ctx_train(self._ptr))
+
+    @functools.cached_property
+    def positions(self) -> int | None:
+        """Most tokens of a sequence, by its table of positions; None if it has none.
+
+        Raises:
+            ModelFileError: the header cannot be read any more.
+        """
+        if self.architecture not in _LEARNED_POSITIONS:
+            return None
+        return ModelFile(self.path).header.positions
 
     @functools.cached_property
     def n_layer(self) -> int:
