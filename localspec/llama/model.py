@@ -42,6 +42,11 @@ _NOT_WAITING = contextlib.nullcontext()
 _EVERY_ROW = frozenset({"cogvlm"})
 """Architectures whose graphs in llama.cpp compute the logits of all tokens of a pass, and store
 those of the first ones where fewer were asked for."""
+_BLOCK_SPARSE = frozenset({"minimax-m3"})
+"""Architectures whose tokens see chosen blocks of the text. llama.cpp chooses them only with flash
+attention and a stream of cells for each sequence; else every token sees all, which is another
+model for texts longer than what is chosen.
+"""
 _LEARNED_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
 """Architectures whose files may have a table of positions. llama.cpp ends the process on a position
 beyond it, and makes contexts of any size."""
@@ -277,7 +282,12 @@ class Model(Vocabulary):
 
         A window of attention forgets cells on its own, so branches would come to differ.
         """
-        return self.partial_removal and self.window == 0
+        return self.partial_removal and self.window == 0 and not self.block_sparse
+
+    @property
+    def block_sparse(self) -> bool:
+        """Whether it is another model without flash attention, and where sequences share cells."""
+        return self.architecture in _BLOCK_SPARSE
 
     @functools.cached_property
     def window(self) -> int:
