@@ -1,9 +1,8 @@
 """Servers of this user that run now: a small file for each in the state folder.
 
-from localspec.core.processes import place, starts
-
-REFRESH_S = 86400.0
-"""Seconds after which a server that runs is announced again."""
+A chat finds there the server that has its model loaded already. The files hold no key. Their names
+begin with the place of the server, see `localspec.core.processes.place`; those of other places are
+left alone, but for old ones: a server that runs writes its own anew each day.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from pathlib import Path
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths, whole_file
-                found.append(server)
-        elif place.is_forsaken(written):
+from localspec.core.processes import place, starts
+
+REFRESH_S = 86400.0
+"""Seconds after which a server that runs is announced again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,8 @@ def running() -> list[RunningServer]:
         if file.name.startswith(here):
             server = _read(file)
             if server is not None:
-<<<<<<< HEAD
                 found.append(server)
-        elif time.time() - written > _OLD_S:
-=======
-                found.append((written, server))
         elif place.is_forsaken(written):
->>>>>>> growth
             withdraw(file)
     return sorted(found, key=lambda server: server.began, reverse=True)
 

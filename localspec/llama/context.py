@@ -60,7 +60,8 @@ class Context(Sequences):
         kv_type: str = "f16",
         stop: StopFlag | None = None,
     ) -> None:
-        """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
+        """``n_ctx`` tokens for each of ``n_seq`` sequences, fewer where the model has positions for
+        fewer; ``stop`` aborts a running pass.
 
         With ``branches``, sequence 0 can be extended by trees of that many leaves beyond the first;
         ``n_seq`` is then 1. With ``rollback``, a recurrent state can be taken back by that many
@@ -72,6 +73,8 @@ class Context(Sequences):
         """
         if kv_type not in KV_TYPES:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
+        most = model.positions
+        n_ctx = n_ctx if most is None else min(n_ctx, most)
         doing(f"making a context of {n_ctx} tokens for {model.path}")
         self.model = model
         self.stop = stop or StopFlag()

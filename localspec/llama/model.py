@@ -35,12 +35,21 @@ from localspec.llama.load_file import (
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.vocabulary import Vocabulary
 from localspec.models.compat.header_vocabulary import NO_POOLING
+from localspec.models.gguf.model_file import ModelFile
 
 _ALL_LAYERS = 999
 _NOT_WAITING = contextlib.nullcontext()
 _EVERY_ROW = frozenset({"cogvlm"})
 """Architectures whose graphs in llama.cpp compute the logits of all tokens of a pass, and store
 those of the first ones where fewer were asked for."""
+_BLOCK_SPARSE = frozenset({"minimax-m3"})
+"""Architectures whose tokens see chosen blocks of the text. llama.cpp chooses them only with flash
+attention and a stream of cells for each sequence; else every token sees all, which is another
+model for texts longer than what is chosen.
+"""
+_LEARNED_POSITIONS = frozenset({"bert", "gpt2", "mpt", "starcoder"})
+"""Architectures whose files may have a table of positions. llama.cpp ends the process on a position
+beyond it, and makes contexts of any size."""
 
 
 class Model(Vocabulary):
@@ -189,6 +198,17 @@ class Model(Vocabulary):
         return int(c_api.llama_model_n_ctx_train(self._ptr))
 
     @functools.cached_property
+    def positions(self) -> int | None:
+        """Most tokens of a sequence, by its table of positions; None if it has none.
+
+        Raises:
+            ModelFileError: the header cannot be read any more.
+        """
+        if self.architecture not in _LEARNED_POSITIONS:
+            return None
+        return ModelFile(self.path).header.positions
+
+    @functools.cached_property
     def n_layer(self) -> int:
         """Transformer layers."""
         return int(c_api.llama_model_n_layer(self._ptr))
@@ -262,7 +282,12 @@ class Model(Vocabulary):
 
         A window of attention forgets cells on its own, so branches would come to differ.
         """
-        return self.partial_removal and self.window == 0
+        return self.partial_removal and self.window == 0 and not self.block_sparse
+
+    @property
+    def block_sparse(self) -> bool:
+        """Whether it is another model without flash attention, and where sequences share cells."""
+        return self.architecture in _BLOCK_SPARSE
 
     @functools.cached_property
     def window(self) -> int:

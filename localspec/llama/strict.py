@@ -78,7 +78,8 @@ class StrictContext(Context):
     def __init__(self, *args: Any, **settings: Any) -> None:
         """The arguments of `Context`; the context has no branches."""
         super().__init__(*args, **settings)
-        self._room = int(c_api.llama_n_ctx_seq(self.handle))
+        room, most = int(c_api.llama_n_ctx_seq(self.handle)), self.model.positions
+        self._room = room if most is None else min(room, most)
         self.capacity = min(self.capacity, self._room - (self.least_rows - 1))
 
     def _adjust(self, params: Any) -> None:

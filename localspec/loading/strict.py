@@ -80,6 +80,8 @@ class StrictLoading:
             if recipe.own and not model.uses_own_kernels:
                 self.parts.unload(model)
                 continue
+            if model.block_sparse and not recipe.own:
+                raise StrictError(_block_sparse(self.target.name))
             if recipe.extra_buffers and not model.uses_extra_buffers:
                 recipe = Recipe(extra_buffers=False, tiled=recipe.tiled)  # noqa: PLW2901 - the same
             file = self._file(model, recipe)
@@ -174,6 +176,14 @@ def _recurrent(name: str) -> str:
     return (
         f"strict mode is not possible with {name}: its recurrent state depends in the last bits on "
         "how a text is cut into passes; run it without --strict"
+    )
+
+
+def _block_sparse(name: str) -> str:
+    return (
+        f"strict mode is not possible with {name}: only our own kernels compute it strictly with "
+        "flash attention, which its attention to blocks needs, and they are not used for this "
+        "file; run it without --strict"
     )
 
 

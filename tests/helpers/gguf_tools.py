@@ -267,6 +267,37 @@ def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
     return written(writer)
 
 
+def write_gpt2(path: Path, *, positions: int, width: int = 64, seed: int = 0) -> Path:
+    """A model that looks up what a position means in a table of so many, of random weights with
+    the usual vocabulary.
+    """
+    rng, words = np.random.default_rng(seed), byte_vocabulary()
+    writer = gguf.GGUFWriter(path, "gpt2")
+    writer.add_context_length(positions)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(2)
+    writer.add_layer_norm_eps(1e-5)
+    add_vocabulary(writer, words)
+
+    def linear(name: str, out: int) -> None:
+        weights = rng.normal(0, 0.6 / np.sqrt(width), (out, width)).astype(np.float32)
+        writer.add_tensor(f"{name}.weight", weights)
+        writer.add_tensor(f"{name}.bias", np.zeros(out, np.float32))
+
+    for name, rows in (("token_embd", len(words)), ("position_embd", positions)):
+        table = rng.normal(0, 0.1, (rows, width)).astype(np.float32)
+        writer.add_tensor(f"{name}.weight", table)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
+        writer.add_tensor(f"{name}.bias", np.zeros(width, np.float32))
+    linear("blk.0.attn_qkv", 3 * width)
+    for name in ("attn_output", "ffn_up", "ffn_down"):
+        linear(f"blk.0.{name}", width)
+    return written(writer)
+
+
 def write_unknown_architecture(path: Path) -> Path:
     """A whole GGUF that no llama.cpp knows."""
     writer = gguf.GGUFWriter(path, "abacus")

@@ -138,6 +138,39 @@ def write_mtp(
     return m.done()
 
 
+def write_block_sparse(path: Path, *, seed: int = 3) -> Path:
+    """A target (MiniMax-M3) whose tokens see 8 chosen blocks of 4 tokens; its layers are dense but
+    for a single expert.
+    """
+    m, size = Maker(path, "minimax-m3", seed), WIDTH // HEADS
+    m.shape(1)
+    w = m.writer
+    w.add_expert_count(1)
+    w.add_expert_used_count(1)
+    w.add_expert_shared_count(1)
+    w.add_expert_feed_forward_length(HIDDEN)
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX)
+    indexer = {"head_count": HEADS_KV, "key_length": size}
+    for key, value in {**indexer, "top_k": 8, "block_size": 4, "local_blocks": 1}.items():
+        w.add_uint32(f"minimax-m3.attention.indexer.{key}", value)
+    m.matrix("token_embd.weight", m.vocabulary(), WIDTH)
+    m.matrix("output.weight", len(byte_vocabulary()), WIDTH)
+    b = "blk.0"
+    m.ones("output_norm.weight", f"{b}.attn_norm.weight", f"{b}.ffn_norm.weight")
+    m.attention(b)
+    for name in ("attn_q_norm", "attn_k_norm", "indexer.q_norm", "indexer.k_norm"):
+        m.ones(f"{b}.{name}.weight", width=size)
+    m.matrix(f"{b}.indexer.q_proj.weight", HEADS_KV * size, WIDTH)
+    m.matrix(f"{b}.indexer.k_proj.weight", size, WIDTH)
+    m.matrix(f"{b}.ffn_gate_inp.weight", 1, WIDTH)
+    w.add_tensor(f"{b}.exp_probs_b.bias", np.zeros(1, np.float32))
+    m.experts(f"{b}.ffn_gate_exps.weight", HIDDEN, WIDTH)
+    m.experts(f"{b}.ffn_up_exps.weight", HIDDEN, WIDTH)
+    m.experts(f"{b}.ffn_down_exps.weight", WIDTH, HIDDEN)
+    m.feed_forward(b, "_shexp")
+    return m.done()
+
+
 def split(whole: Path, trunk: Path, beside: Path) -> None:
     """A target and its layers for prediction in two files, as llama.cpp's converter parts them."""
     reader = gguf.GGUFReader(whole)

@@ -120,9 +120,12 @@ def short_training(draft: Model, target: Model, context: int) -> tuple[str, ...]
     trained, room = draft.n_ctx_train, min(context, target.n_ctx_train)
     if draft is target or not 0 < trained < room:
         return ()
+    limited = "fewer of its drafts may be accepted"
+    if draft.positions is not None:
+        limited = "it drafts nothing"
     told = (
         f"{draft.path.name} was trained for {trained} tokens, and the context has {room}: "
-        "beyond that fewer of its drafts may be accepted"
+        f"beyond that {limited}"
     )
     return (told,)
 

@@ -93,6 +93,12 @@ class Header:
         return self.of_model("context_length") or 0
 
     @property
+    def positions(self) -> int | None:
+        """Tokens that its table of learned positions is for; None if it computes positions."""
+        table = self.named.get("position_embd.weight")
+        return None if table is None else table.shape[-1]
+
+    @property
     def n_embd(self) -> int:
         """Width of the residual stream; 0 if not stated."""
         return self.of_model("embedding_length") or 0

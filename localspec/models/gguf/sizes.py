@@ -61,6 +61,8 @@ class Sizes:
     """Values of one token at the widest point of a layer."""
     context: int = 0
     """Context length of the training, in tokens; 0 if not stated."""
+    positions: int | None = None
+    """Most tokens of a context, see `Header.positions`; None if any number is possible."""
     head_size: int = 0
     """Greatest common divisor of key and value width; a quantized cache needs blocks of 32."""
     doubts: tuple[str, ...] = ()
@@ -179,6 +181,7 @@ def sizes_of(header: Header) -> Sizes:
         width=header.n_embd,
         activations=_activations(header),
         context=header.context,
+        positions=header.positions,
         head_size=math.gcd(header.key_length, header.value_length),
         doubts=doubts,
     )

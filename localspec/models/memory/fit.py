@@ -103,6 +103,7 @@ def fit_files(
             pair.append(_draft_sizes(draft, target))
             files.append(draft)
 
+    wishes, cut = _within_positions(pair[0], wishes)
     uncertain = any(sizes.doubts for sizes in pair)
     fit: Fit | None = None
     try:
@@ -139,7 +140,17 @@ def fit_files(
                     raise
                 del pair[i]
         fit = _planned(pair, memory, wishes)
+    fit = replace(fit, notes=(*cut, *fit.notes))
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
+
+
+def _within_positions(target: Sizes, wishes: Wishes) -> tuple[Wishes, tuple[str, ...]]:
+    """The wishes with a context for which the target has positions, and a line where it was cut."""
+    asked, most = wishes.context, target.positions
+    if asked is None or most is None or asked <= most:
+        return wishes, ()
+    told = f"the context is {most} tokens instead of {asked}: {target.name} has no more positions"
+    return replace(wishes, context=most), (told,)
 
 
 def _gpus(remote: RemoteDevices) -> tuple[Gpu, ...]:
