@@ -59,11 +59,11 @@ def contain() -> None:
         # Without the interpreter's own end, which takes time: nothing of it was used.
         os._exit(Supervisor(child, native, record).wait())
     os.close(native)
+    _share(record)  # before a signal may end it, which is an end of our own
     interrupt.expect_passed_on()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _die_with(parent)
     _divert(native_in)
-    _share(record)
 
 
 def _share(record: Record) -> None:
