@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -320,6 +321,17 @@ def test_layers_beside_a_target_with_more_layers_than_theirs_are_refused(tmp_pat
     for path, trouble in ((three, "a model of 2 layers, and three.gguf has 3"), (two, None)):
         found = heads.head_problem(head, ModelFile(path).header)
         assert found == (trouble and f"it was made for {trouble}")
+
+
+def test_inputs_of_layers_with_several_streams_are_not_asked_for(made: Path) -> None:
+    target = ModelFile(made / "dense" / "target.gguf").header
+    facts = {key.replace("llama.", "qwen4exp."): v for key, v in target.metadata.items()}
+    facts["general.architecture"] = "qwen4exp"
+    head = ModelFile(made / "heads" / "eagle.gguf").header
+    for streams, told in ((1, None), (4, "its layers pass on 4 streams")):
+        facts["qwen4exp.hyper_connection.count"] = streams
+        found = heads.head_problem(head, replace(target, metadata={**facts}))
+        assert found is None if told is None else told in (found or "")
 
 
 @pytest.fixture

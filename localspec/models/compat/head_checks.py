@@ -28,6 +28,10 @@ _LAYER_INPUTS = frozenset(
     }
 )
 """Architectures that publish the inputs of their layers; others abort when asked for them."""
+_WIDE_INPUTS = frozenset({"qwen4exp"})
+"""Those whose inputs are all streams of hyper-connections, not one. llama.cpp reads as many numbers
+as a stream has, and aborts where there are more.
+"""
 
 
 def invalid_head(head: Header) -> str | None:
@@ -131,6 +135,12 @@ def layers_problem(head: Header, target: Header) -> str | None:
         return (
             f"this llama.cpp does not publish the inputs of the layers of {target.name} "
             f"({target.architecture})"
+        )
+    streams = target.of_model("hyper_connection.count") or 1
+    if target.architecture in _WIDE_INPUTS and streams > 1:
+        return (
+            f"this llama.cpp cannot read the inputs of the layers of {target.name} "
+            f"({target.architecture}): its layers pass on {streams} streams"
         )
     layers, trunk = target_layers(head), target.trunk
     if not layers or not all(0 <= i < trunk for i in layers):
