@@ -496,6 +496,7 @@ MAKERS = {
     Path("localspec/core/files/private.py"): "makes them all",
     Path("localspec/cli/completion.py"): "the folders of shells",
     Path("localspec/models/hub/download.py"): "the Hub's cache, shared with other programs",
+    Path("localspec/models/hub/remove.py"): "likewise",
     Path("localspec/models/catalog/hf_cache.py"): "likewise",
     Path("localspec/compiling/llama_source.py"): "below a temporary folder",
 }

@@ -341,7 +341,7 @@ def test_a_load_that_must_not_connect_compiles_and_fetches_nothing_by_the_networ
         found.append(offline)
         return own_kernels.NOT_WANTED
 
-    def connected(options: Options, _on_event: object) -> None:
+    def connected(options: Options, _tell: object, _cancelled: object) -> None:
         found.append(options.offline)
         raise _LoadingError
 

@@ -23,6 +23,7 @@ from waiting import until_so
 
 from localspec.config import running_servers
 from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.processes import place
 from localspec.serve.http.body_budget import FREE
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
@@ -688,7 +689,7 @@ async def test_a_server_that_has_run_for_months_is_removed_by_no_other_place(tmp
         os.utime(file, (0, 0))
         await until_so(lambda: file.stat().st_mtime > 0)
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(running_servers, "_place", lambda: "another-1-")
+            elsewhere.setattr(place, "here", lambda: "another-1-")
             assert running_servers.running() == []
         assert file.exists()
         serving.stop(0)

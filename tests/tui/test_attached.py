@@ -343,7 +343,7 @@ async def test_what_cannot_come_back_is_not_said_to_be_sent_by_enter(chat, files
 
 async def test_a_message_whose_files_meet_a_fault_comes_back(chat, files, monkeypatch, outlived):
     def fails(draft, **_):
-        raise RuntimeError("can't start new thread")
+        raise RuntimeError("the files")
 
     async with chat(Script("One."), size=(120, 40)) as c:
         monkeypatch.setattr(command_runner, "read", fails)

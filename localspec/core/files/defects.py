@@ -5,7 +5,6 @@ said, or a fault of localspec, which is logged.
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 
@@ -42,6 +41,8 @@ def lacking(error: BaseException) -> str:
     """What this machine lacks, and what to do, where that is the reason of an error; else ""."""
     refused = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
     if isinstance(error, OSError):
+        from pathlib import Path  # help and version start faster without it
+
         refused = error.errno == errno.EAGAIN  # of fork
         if str(error.filename).startswith("/proc/") and not Path("/proc/self").exists():
             return _NO_PROC

@@ -7,8 +7,7 @@ supervising process can read; each name costs a copy of a few bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import mmap
@@ -52,8 +51,7 @@ def ended() -> None:
     _memory[_ENDED] = True
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
+class Last(NamedTuple):
     """What a process recorded before it ended."""
 
     doing: str
