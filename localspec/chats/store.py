@@ -85,14 +85,6 @@ class ChatStore:
         ids = {i.id for i in infos} | {chat for chat, _ in messages} | {c.info.id for c in known}
         with explained(self.path), transaction(self._db):
             erased = self._which("SELECT id FROM erased WHERE id = ?", ids)
-            placing = Placing(self._db, self.path, before)
-            for chat, m in messages:
-                if chat not in erased:
-                    placing.add(chat, m)
-            moved = placing.moved
-            infos = [
-                dataclasses.replace(i, leaf=moved[i.leaf]) if i.leaf in moved else i for i in infos
-            ]
             self._db.executemany(
                 f"{rows.PUT_CHAT} DO NOTHING",
                 [rows.of_chat(c.info) for c in known if c.info.id not in erased],
@@ -106,6 +98,15 @@ class ChatStore:
                     for m in c.messages
                 ],
             )
+            # After those known: in a copy made while a reply grew, its row is nobody else's.
+            placing = Placing(self._db, self.path, before)
+            for chat, m in messages:
+                if chat not in erased:
+                    placing.add(chat, m)
+            moved = placing.moved
+            infos = [
+                dataclasses.replace(i, leaf=moved[i.leaf]) if i.leaf in moved else i for i in infos
+            ]
             self._db.executemany(
                 f"{rows.PUT_CHAT} {rows.NEWER_INFO}",
                 [rows.of_chat(i) for i in infos if i.id not in erased],

@@ -280,6 +280,28 @@ def test_a_chat_read_from_a_file_that_is_replaced_is_saved_whole_in_the_new_one(
     assert stored(path, info) == ["one", "two"]
 
 
+def test_a_copy_that_was_made_while_a_reply_grew_gets_it_once_in_place_of_the_file(saver, path):
+    info, question = started(), said("one")
+    reply = said("tw", question.id, "assistant")
+    saver.save(info, question, reply)
+    saved_by(saver)
+    copy = path.with_name("copy.db")
+    with (
+        contextlib.closing(sqlite3.connect(path)) as db,
+        contextlib.closing(sqlite3.connect(copy)) as other,
+    ):
+        db.backup(other)
+    saver.save(info, replace(reply, text="two", end="stop"))
+    saved_by(saver)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    copy.chmod(0o600)
+    copy.replace(path)
+    saver.save(info, said("three", reply.id))
+    saved_by(saver)
+    assert stored(path, info) == ["one", "two", "three"]
+
+
 def test_a_chat_that_was_left_is_forgotten_once_it_is_saved(saver, path, monkeypatch):
     monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
     left, open_here, question = started(), started(), said("one")

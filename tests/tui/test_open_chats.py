@@ -288,6 +288,24 @@ async def test_closing_ends_the_reply_and_drops_what_waits(chat):
         assert [m.content for m in c.engine.asked[-1]] == ["two"]
 
 
+async def test_a_chat_that_is_closed_during_its_reply_is_forgotten_once_that_is_saved(
+    chat, tmp_path
+):
+    recorder = quick_recorder(tmp_path / "chats.db")
+    async with chat(Script(LONG, hold_at=2), recorder=recorder) as c:
+        await c.ask_and_hold("one")
+        identity, archive = recorder.info.id, recorder.archive
+        opened = await archive.open(identity)
+        c.session.close()
+        c.session.show_saved(opened)  # before the reply has ended
+        c.session.close()
+        await c.until(lambda: not c.session.replies.running)
+        await archive.chats()
+        await c.until(lambda: identity not in recorder._saver._chats)
+        _, reply = (await archive.load(identity)).messages
+        assert reply.end == "interrupt"
+
+
 async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
     path = tmp_path / "chats.db"
     async with chat(

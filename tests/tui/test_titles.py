@@ -141,6 +141,23 @@ async def test_a_title_is_saved_with_the_chat(chat, tmp_path):
         await c.sees("Owls at night")
 
 
+async def test_a_chat_that_is_closed_while_its_title_is_made_keeps_the_one_it_had(chat, tmp_path):
+    saver = Saver(tmp_path / "chats.db", interval=0.02)
+    scripts = [Script("They hunt."), Script("Owls at night", hold_at=0)]
+    async with chat(*scripts, recorder=ChatRecorder(saver)) as c:
+        await c.ask("What do owls do?")
+        closed = c.session.chat.recorder
+        await c.type("/title")
+        await c.until(lambda: c.engine.holding)
+        c.session.close()
+        await c.until(lambda: closed.info.id not in saver._chats)
+        c.engine.go.set()
+        await c.until(lambda: not c.session.replies.titles.busy)
+        (listed,) = await closed.archive.chats()
+        assert listed.info.title == closed.info.title == "What do owls do?"
+        assert closed.info.id not in saver._chats
+
+
 def test_a_title_costs_the_next_question_nothing_of_the_cache():
     """With the embedded pair: the title's request begins as the chat does."""
 

@@ -176,6 +176,25 @@ async def test_a_tool_runs_once_it_is_allowed_and_the_model_reads_its_result(cha
         await c.sees("✓ maths/add a=1 b=2")
 
 
+async def test_a_chat_that_is_closed_while_a_tool_asks_has_its_reply_once(chat, server, tmp_path):
+    saver = Saver(tmp_path / "chats.db", interval=0.02)
+    script = Script(calling("maths__add", "I add.", a=1, b=2))
+    async with chat(script, recorder=ChatRecorder(saver)) as c:
+        await c.type("What is 1 + 2?")
+        await c.until(lambda: c.session.chat.question is not None)
+        closed = c.session.chat
+        identity, archive = closed.recorder.info.id, closed.recorder.archive
+        await archive.chats()  # what waits is saved before
+        c.session.close()
+        for _ in range(2):  # in the same turn of the loop the saver has no more to do with it
+            saver.call(lambda _: None).result(60)
+        await c.until(lambda: not closed.growing)
+        await archive.chats()
+        _, reply = (await archive.load(identity)).messages
+        assert [call.state for call in saved_calls.saved(reply.details)[0]] == ["stopped"]
+        await c.until(lambda: identity not in saver._chats)
+
+
 async def test_how_to_answer_a_tool_is_on_a_small_screen_beside_any_arguments(chat, server):
     for text in ("word " * 100, "x" * 500):
         async with chat(Script(calling("maths__add", a=text, b=2)), size=(40, 12)) as c:

@@ -117,3 +117,40 @@ async def test_what_was_read_before_a_question_was_asked_changes_nothing_above_i
     assert two.recorder.take_in(saved, two.conversation) == 0
     assert two.texts == ["Tell me.", "abc", "What of abc?", "Well."]
     assert await two.take_in() == 1
+
+
+def ways(window):
+    """The texts of each branch."""
+    conversation, found = window.conversation, set()
+    while conversation.branch(-1):
+        pass
+    found.add(tuple(window.texts))
+    while conversation.branch(1):
+        found.add(tuple(window.texts))
+    return found
+
+
+@pytest.mark.parametrize("grows", [True, False])
+async def test_what_another_window_asked_below_its_text_is_not_shown_below_ours(windows, grows):
+    one, two = windows
+    reply = two.conversation.last
+    if grows:  # F9, and a long prompt is read
+        reply.end = None
+        end = two.recorder.begin_reply(two.conversation, None, reply)
+        await two.recorder.archive.chats()
+    await one.make(more=" by one")
+    await one.ask("What of one?")
+    saved = await two.recorder.archive.open(one.recorder.info.id)
+    if not grows:  # a question is asked while a thread makes turns of what was read
+        await two.ask("And?")
+    before = ways(two)
+    assert two.recorder.take_in(saved, two.conversation) == 0
+    assert ways(two) == before
+    if grows:
+        reply.text, reply.end = "abc by two", "interrupt"
+        end()
+        await two.recorder.archive.chats()
+    assert await two.take_in() == 3
+    theirs = ("Tell me.", "abc by one", "What of one?", "Well.")
+    ours = ("Tell me.", "abc by two") if grows else ("Tell me.", "abc", "And?", "Well.")
+    assert ways(two) == {theirs, ours}

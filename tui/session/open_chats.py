@@ -27,6 +27,8 @@ class OpenChats:
         self.all = [first]
         self.current = first
         """The chat that is shown."""
+        self._closed: list[OpenChat] = []
+        """Chats that were closed, in which something grew still when that was last looked at."""
 
     @property
     def place(self) -> int:
@@ -66,9 +68,22 @@ class OpenChats:
         place = self.place
         fresh = self.fresh()
         self.all.remove(self.current)
+        self._closed.append(self.current)
+        self.leave_closed()
         if not self.all:
             self.all.append(fresh)
         return self.all[min(place, len(self.all) - 1)]
+
+    def leave_closed(self) -> None:
+        """Leave the files of closed chats in which nothing grows any more: what a stopped reply or
+        call has come to is saved after its chat was closed. One may be open again by then.
+        """
+        over = [chat for chat in self._closed if not chat.growing]
+        self._closed = [chat for chat in self._closed if chat.growing]
+        used = {chat.recorder.info.id for chat in (*self.all, *self._closed)}
+        for chat in over:
+            if chat.recorder.info.id not in used:
+                chat.recorder.leave()
 
     def model_opened(self, info: ModelInfo, asked: Options | None, server: str = "") -> None:
         """Another model answers in all chats; ``asked`` has the names that the user gave, and

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from localspec.chats import calls
+from localspec.chats import calls, rows
 from localspec.chats.calls import SavedCall
 from localspec.chats.record import ChatRecord
 from localspec.chats.row_ids import RowIds
@@ -134,6 +134,12 @@ def _is_news(theirs: ChatTurn, ours: ChatTurn | None) -> bool:
     return _progress(theirs, theirs.calls) > _progress(ours, ours.calls)
 
 
+def _differs(theirs: ChatTurn, ours: ChatTurn) -> bool:
+    """Whether whoever goes on from a turn as it is saved has seen something else than is here."""
+    states = ([call.state for call in turn.calls] for turn in (theirs, ours))
+    return theirs.text != rows.clean(ours.text) or next(states) != next(states)
+
+
 def _progress(reply: ChatTurn | ChatMessage, called: Iterable[SavedCall]) -> tuple[int, bool, int]:
     """How far a reply has come; one that broke off may be growing still, in another window."""
     over = sum(call.state not in ("written", "waiting", "running") for call in called)
@@ -244,11 +250,19 @@ class ChatRecorder:
         """
         ours = {turn.id: turn for turn in conversation.all_turns}
         gone_on = {turn.parent for turn in ours.values()}  # since the file was read, perhaps
-        new = [
-            turn
-            for turn in saved.turns
-            if turn.id not in gone_on and _is_news(turn, ours.get(turn.id))
-        ]
+        new: list[ChatTurn] = []
+        apart = set[int | None]()
+        """Turns that get a row of their own once ours are saved: what follows them in the file was
+        written below another text, and is taken in when it has that here.
+        """
+        for turn in saved.turns:  # parents first
+            shown = ours.get(turn.id)
+            if turn.parent in apart:
+                apart.add(turn.id)
+            elif turn.id not in gone_on and _is_news(turn, shown):
+                new.append(turn)
+            elif shown is not None and _differs(turn, shown):
+                apart.add(turn.id)
         if self._saver is not None:
             taken = {turn.id for turn in new}
             theirs = [m for m in saved.chat.messages if m.id in taken]

@@ -230,6 +230,7 @@ class ReplyTask:
             await self._act(running)
         elif running.pending.summary:
             self._compact(chat, turn)
+        self._chats.leave_closed()
         self._end_work(chat)
         self.titles.reply_ended(chat)
 

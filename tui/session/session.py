@@ -349,7 +349,6 @@ class Session:
         self.stop()
         self.chat.drop_pending()
         self.presence.leave(self.chat.recorder.info.id)
-        self.chat.recorder.leave()
         self.show(self.chats.remove())
 
     # -- the engine ----------------------------------------------------------------------------

@@ -177,8 +177,8 @@ class Titles:
             return
         self._done.add(chat)
         title = _cut(text)
-        if chat.recorder.info.title != before.title:
-            return  # the user gave one meanwhile
+        if chat.recorder.info.title != before.title or chat not in self._chats.all:
+            return  # the user gave one meanwhile, or closed it
         if title and asked:
             chat.recorder.rename(title)
         elif title:

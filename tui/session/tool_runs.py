@@ -50,7 +50,6 @@ class ToolRun:
         except asyncio.CancelledError:  # the chat or the program ends
             self._task.cancel()
             self._end_rest("stopped")
-            self._save()
             raise
         if self.stopped or self._task.cancelled():
             self._end_rest("stopped")
@@ -137,6 +136,7 @@ class ToolRun:
         for at, call in enumerate(self.turn.calls):
             if call.state in ("waiting", "running"):
                 self._set(at, dataclasses.replace(call, state=state))
+        self._save()  # not in a later turn of the loop: a chat that is closed is left in this one
 
     def _branch(self) -> list[ChatTurn]:
         """The replies with calls since the last question, this one included, newest first."""
