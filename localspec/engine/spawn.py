@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import signal
 from asyncio.subprocess import Process
@@ -22,7 +21,6 @@ from localspec.core.files.private import opener
 from localspec.core.processes import children
 from localspec.engine import protocol
 
-_LOG_BYTES = 1 << 20
 _LOG_TAIL = 1 << 16
 _OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
 """Begins a line of the log that is not native code's."""
@@ -35,7 +33,10 @@ async def spawn(log_path: Path, runtime: str | None, interval: float | None = No
     Raises:
         EngineError: it could not be started, or there is no place for its log.
     """
-    _make_room(log_path)
+    try:
+        paths.make(log_path.parent)
+    except LocalspecError as error:
+        raise EngineError(f"there is no place for the engine's log: {error}") from None
     other: tuple[str, ...] = () if runtime is None else ("--runtime", runtime)
     if interval is not None:
         other += ("--interval", str(interval))
@@ -66,17 +67,6 @@ async def started(
             )
     except OSError as error:
         raise EngineError(f"{what} could not be started: {defects.why(error)}") from None
-
-
-def _make_room(log_path: Path) -> None:
-    """A folder for the log, and an old log out of the way."""
-    try:
-        paths.make(log_path.parent)
-    except LocalspecError as error:
-        raise EngineError(f"there is no place for the engine's log: {error}") from None
-    with contextlib.suppress(OSError):
-        if log_path.stat().st_size > _LOG_BYTES:
-            log_path.replace(log_path.with_suffix(".log.1"))
 
 
 def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
