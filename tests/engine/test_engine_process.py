@@ -225,7 +225,7 @@ async def test_what_native_code_prints_goes_to_the_log(client, tmp_path):
     await ask(client, "hello")
     await client.close()
     log = (tmp_path / "log/engine.log").read_text()
-    assert "not to the protocol" in log
+    assert log.index("INFO localspec.engine: begun") < log.index("not to the protocol")
     assert "native code prints" in log
     assert "closed by order" in log
 
