@@ -42,7 +42,8 @@ class LogFile(logging.handlers.RotatingFileHandler):
                 whole_file.replace(before, [file.read(LARGEST)], sync=False)
                 file.truncate(0)
         full, self.stream = self.stream, self._open()
-        full.close()
+        if full is not None:
+            full.close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say nothing: the screen is not for this."""
