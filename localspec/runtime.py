@@ -136,7 +136,7 @@ class Runtime:
         the controller.
 
         Raises:
-            UsageError: the runtime is closed.
+            UsageError: the runtime is closed, or an adapter that is asked for is not loaded.
             QueueFullError: too many requests wait.
 
         Raises (while the stream is read):

@@ -27,6 +27,7 @@ from localspec.core.processes.children import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.messages import HelloEvent
+from localspec.engine.native_words import CONTINUED
 from localspec.engine.outbox import INTERVAL, Outbox
 from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 
@@ -36,11 +37,19 @@ RUNTIME = "localspec.runtime:open_from_fields"
 
 
 class _Discreet(logging.Formatter):
-    """Lines of the log, tracebacks included, without secrets and without control characters."""
+    """Lines of the log, tracebacks included, without secrets and without control characters. All
+    but the first of a record are marked: they are not what native code prints.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a record."""
-        return safe_text(without_secrets(super().format(record)))
+        text = safe_text(without_secrets(super().format(record)))
+        return text.replace("\n", f"\n{CONTINUED}")
+
+
+def record_formatter() -> logging.Formatter:
+    """Makes the lines of this process in the log."""
+    return _Discreet(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s")
 
 
 class EngineLog(LogFile):
@@ -71,10 +80,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands, events = _take_pipes()
     handler = EngineLog(arguments.log)
     faulthandler.enable()
-    handler.setFormatter(
-        _Discreet(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s")
-    )
+    handler.setFormatter(record_formatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log.info("begun")  # what is printed behind it is not an earlier engine's
 
     outbox = Outbox(events, arguments.interval)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))

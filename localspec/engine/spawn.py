@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Sequence
@@ -17,15 +15,10 @@ from localspec.core.errors import (
     LocalspecError,
     WorkerLostError,
 )
-from localspec.core.files import checked, defects, paths
+from localspec.core.files import defects, paths
 from localspec.core.files.private import opener
 from localspec.core.processes import children
-from localspec.engine import protocol
-
-_LOG_BYTES = 1 << 20
-_LOG_TAIL = 1 << 16
-_OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
-"""Begins a line of the log that is not native code's."""
+from localspec.engine import native_words, protocol
 
 
 async def spawn(log_path: Path, runtime: str | None, interval: float | None = None) -> Process:
@@ -35,7 +28,10 @@ async def spawn(log_path: Path, runtime: str | None, interval: float | None = No
     Raises:
         EngineError: it could not be started, or there is no place for its log.
     """
-    _make_room(log_path)
+    try:
+        paths.make(log_path.parent)
+    except LocalspecError as error:
+        raise EngineError(f"there is no place for the engine's log: {error}") from None
     other: tuple[str, ...] = () if runtime is None else ("--runtime", runtime)
     if interval is not None:
         other += ("--interval", str(interval))
@@ -68,17 +64,6 @@ async def started(
         raise EngineError(f"{what} could not be started: {defects.why(error)}") from None
 
 
-def _make_room(log_path: Path) -> None:
-    """A folder for the log, and an old log out of the way."""
-    try:
-        paths.make(log_path.parent)
-    except LocalspecError as error:
-        raise EngineError(f"there is no place for the engine's log: {error}") from None
-    with contextlib.suppress(OSError):
-        if log_path.stat().st_size > _LOG_BYTES:
-            log_path.replace(log_path.with_suffix(".log.1"))
-
-
 def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     """The error of a process that ended unexpectedly; a `DeviceError` where a device failed."""
     message = exit_message(status, log, doing)
@@ -87,10 +72,10 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     from localspec.core.processes import crash  # rarely needed, and it compiles expressions
 
     if status > 0:  # a native library has called exit(): earlier output has other reasons
-        said: tuple[str, ...] = (_last_words(log, status),)
+        said: tuple[str, ...] = (native_words.last(log, status),)
     else:
         llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
-        said = llama_log, crash.recent_lines(log)
+        said = llama_log, native_words.words(log, status)
     failure = crash.device_failure(*said)
     if not failure:
         return EngineError(message)
@@ -109,7 +94,7 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
 def exit_message(status: int, log: Path, doing: str = "") -> str:
     """The message for a process that ended unexpectedly, with ``status``, while ``doing``."""
     at = f" while {doing}" if doing else ""
-    words = _last_words(log, status) if status > 0 or status == -signal.SIGABRT else ""
+    words = native_words.last(log, status) if status > 0 or status == -signal.SIGABRT else ""
     words = f": {words}" if words else ""
     if status >= 0:
         return f"the engine stopped{at} (exit status {status}){words}; its log is {log}"
@@ -119,20 +104,3 @@ def exit_message(status: int, log: Path, doing: str = "") -> str:
         name = ""
     advice = "" if -status == signal.SIGKILL else "; try `localspec doctor`"
     return f"the engine stopped{at} (signal {-status}{name}){words}; its log is {log}{advice}"
-
-
-def _last_words(log: Path, status: int) -> str:
-    """The last native message in the log of a process that exited or crashed; "" without one."""
-    from localspec.core.processes import crash
-
-    try:
-        with checked.opened(log) as file:
-            file.seek(max(0, log.stat().st_size - _LOG_TAIL))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    before, crashed, after = text.rpartition(crash.DUMP)
-    latest = before if crashed and status < 0 else after
-    latest = latest.rpartition(crash.DUMP)[2]
-    words = crash.last_words(latest)
-    return "" if _OURS.match(words) else words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.core.adapter_list import Blend
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION, SUFFIX
 from localspec.core.emitted import LogprobsMode
@@ -75,9 +76,11 @@ class Preparation:
         self,
         request: ReplyRequest,
         cancelled: Cancelled,
-        tell: Tell = lambda _: None,
+        tell: Tell,
+        blend: Blend,
     ) -> Prepared:
-        """The request with its prompt; ``tell`` is told what takes long.
+        """The request with its prompt; ``tell`` is told what takes long. ``blend`` is what its
+        adapters were when it was asked: their names may mean others by now.
 
         Raises:
             UsageError: the parameters are invalid, or the template refuses the conversation.
@@ -87,7 +90,7 @@ class Preparation:
         stop, notices = request.stop, notices_of(request.sampling)
         if request.grammar is not None:
             _require_a_beginning(request)
-        prompt, conversation, stable = self.prompt(request, cancelled, tell)
+        prompt, conversation, stable = self.prompt(request, cancelled, tell, blend)
         if conversation is not None:
             if not self._target.cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
@@ -128,7 +131,7 @@ class Preparation:
             opening=(*((form,) if request.markers else ()), *notices),
             conversation=conversation,
             owner=request.owner,
-            blend=self._target.blend(request.adapters),
+            blend=blend,
             stable=stable,
             prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
             infill=request.infill,
@@ -141,9 +144,11 @@ class Preparation:
         request: ReplyRequest,
         cancelled: Cancelled = never,
         tell: Tell = lambda _: None,
+        blend: Blend | None = None,
     ) -> tuple[list[int], Prompt | None, int | None]:
         """The tokens of a request's prompt, the conversation that they are of, None for a raw
         prompt, and how many the prompt of the next keystroke begins with, None without a gap.
+        ``blend`` is that of `prepared`; None: what its adapters are now.
 
         Raises:
             UsageError, ContextError, Interrupted: as `prepared`.
@@ -155,7 +160,8 @@ class Preparation:
         if request.infill is not None:
             filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
             return filling.tokens, None, filling.stable
-        cached_by = self._target.blend(request.adapters).owner(request.owner)
+        blend = self._target.blend(request.adapters) if blend is None else blend
+        cached_by = blend.owner(request.owner)
         self.prompts.recall(self._prefix_cache.conversations(cached_by), request.owner)
         conversation = self.prompts.chat(request, cancelled, tell)
         return conversation.tokens, conversation, None

@@ -136,7 +136,7 @@ class PromptThread:
             return job.over or self._taker_closed()
 
         try:
-            prepared = self._preparation.prepared(job.request, cancelled, job.tell)
+            prepared = self._preparation.prepared(job.request, cancelled, job.tell, job.blend)
         except Interrupted:
             job.interrupt.set()  # it ends with `Finished`, as wherever it is interrupted
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from localspec.core.adapter_list import Blend
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, ReplyEvent
 from localspec.core.processes.activity import doing
@@ -316,13 +317,11 @@ class RunningReplies:
 
     # -- adapters ------------------------------------------------------------------------------
 
-    def free_adapters(self, ready: Iterable[Ready]) -> None:
-        """Free the adapters that were unloaded, but for those of replies that run or are ``ready``;
-        sequences at rest that one was used for are emptied.
+    def free_adapters(self, used: Iterable[Blend]) -> None:
+        """Free the adapters that were unloaded, but for those that are ``used``; sequences at rest
+        that one was used for are emptied.
         """
-        running = (one.prepared.blend for one in self.running)
-        waiting = (one.prepared.blend for one in ready)
-        for seq in self._pair.target.free_adapters(itertools.chain(running, waiting)):
+        for seq in self._pair.target.free_adapters(used):
             self._sequences.forget(seq)
 
     # -- all of them ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from localspec.core.adapter_list import Blend
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents
@@ -28,15 +29,18 @@ class Job:
     def __init__(
         self,
         request: ReplyRequest,
+        blend: Blend,
         policy: Policy | None,
         interrupt: Interrupt,
         wake: Callable[[], None],
         mailbox: TakesEvents,
     ) -> None:
-        """``policy`` is the request's own; None: the one that all share. ``wake`` is called when it
-        must end, in any thread, and by the collection of garbage.
+        """``blend`` is what the request's adapters are from now on. ``policy`` is the request's
+        own; None: the one that all share. ``wake`` is called when it must end, in any thread, and
+        by the collection of garbage.
         """
         self.request = request
+        self.blend = blend
         self.policy = policy
         self.interrupt = interrupt
         self.mailbox = mailbox

@@ -126,17 +126,19 @@ class Scheduler:
 
         Raises:
             QueueFullError: as many requests as may wait are waiting.
-            UsageError: closed.
+            UsageError: closed, or it asks for an adapter that is not loaded.
         """
         if not request.drafts:
             policy = Plain("switched off for this reply")
-        job = Job(request, policy, interrupt, self._wake, mailbox)
         with self._lock:
             self._jobs = {known for known in self._jobs if not known.over}
             waiting = sum(known.waiting for known in self._jobs)
             if waiting >= self._most_waiting:
                 raise QueueFullError(f"{waiting} requests are waiting already; try again later")
             self._start()
+            # With the lock: no adapter of the job is freed before the job is known.
+            blend = self._pair.target.blend(request.adapters)
+            job = Job(request, blend, policy, interrupt, self._wake, mailbox)
             self._jobs.add(job)
         interrupt.watch(job)
         try:
@@ -277,7 +279,9 @@ class Scheduler:
                 self.replies.admit(ready)
 
     def _free_adapters(self) -> None:
-        self.replies.free_adapters(self._ready)
+        """Free the adapters that were unloaded, but for those of requests that run or wait."""
+        with self._lock:
+            self.replies.free_adapters(job.blend for job in self._jobs if not job.over)
 
     # -- calls ---------------------------------------------------------------------------------
 

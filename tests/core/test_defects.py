@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.files import defects
+from localspec.core.files import defects, paths
 from localspec.core.processes import children
 
 NO_THREADS = "no more processes and threads may be started here; end other programs, or raise"
@@ -21,6 +21,13 @@ EAGAIN = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 def test_a_limit_of_processes_is_named_and_no_bug(error: Exception) -> None:
     assert str(defects.told(error)).startswith(NO_THREADS)
     assert defects.report(error).startswith(NO_THREADS)
+    assert str(error) in (paths.state_dir() / "defect.log").read_text("utf-8"), "it may be another"
+
+
+def test_a_file_that_is_busy_is_not_told_as_a_limit_of_processes() -> None:
+    busy = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), "/dev/tty")
+    assert str(defects.told(busy)) == f"{os.strerror(errno.EAGAIN)} (/dev/tty)"
+    assert defects.why(busy) == os.strerror(errno.EAGAIN)
 
 
 def test_a_process_that_may_not_be_started_is_told_by_the_limit(

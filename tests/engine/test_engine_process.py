@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from waiting import until_so
+from waiting import until, until_so
 
 from localspec.core.errors import (
     ContextError,
@@ -184,6 +184,34 @@ def test_a_log_that_is_full_begins_anew_and_native_code_prints_into_the_new_one(
     assert "printed" in files["engine.log.1"]
 
 
+def test_the_last_words_of_an_engine_are_in_the_log_that_another_one_began_anew(tmp_path):
+    program = """
+        import logging, os, sys
+        from pathlib import Path
+        from localspec.core.files import log_file
+        from localspec.engine.main import EngineLog
+        log_file.LARGEST = 1000
+        logging.basicConfig(handlers=[EngineLog(Path(sys.argv[1]))])
+        logging.warning("begun")
+        sys.stdin.readline()
+        for number in range(int(sys.argv[2])):
+            logging.warning("record %s", number)
+        os.write(2, b"the last words of %d" % os.getpid())
+    """
+    log = tmp_path / "engine.log"
+    command = [sys.executable, "-c", textwrap.dedent(program), log]
+    engines = [
+        subprocess.Popen([*command, n], stdin=subprocess.PIPE, cwd=ROOT) for n in ("0", "90")
+    ]
+    until(lambda: log.exists() and log.read_text().count("begun") == 2)
+    for engine in reversed(engines):
+        engine.communicate()
+    assert (tmp_path / "engine.log.1").exists()
+    for engine in engines:
+        assert f"the last words of {engine.pid}" in log.read_text()
+    assert len(log.read_text()) < 1100
+
+
 async def test_a_bug_is_one_line_here_and_a_traceback_in_the_log(client, tmp_path):
     with pytest.raises(DefectError) as caught:
         await ask(client, "bug")
@@ -197,7 +225,7 @@ async def test_what_native_code_prints_goes_to_the_log(client, tmp_path):
     await ask(client, "hello")
     await client.close()
     log = (tmp_path / "log/engine.log").read_text()
-    assert "not to the protocol" in log
+    assert log.index("INFO localspec.engine: begun") < log.index("not to the protocol")
     assert "native code prints" in log
     assert "closed by order" in log
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from localspec.core.errors import DeviceLostError, DeviceMemoryError, EngineError, WorkerLostError
 from localspec.core.files import paths
 from localspec.core.processes import crash
+from localspec.engine import native_words
+from localspec.engine.main import record_formatter
 from localspec.engine.spawn import exit_error, exit_message
 
 STACK = """Fatal Python error: Aborted
@@ -36,6 +39,42 @@ def test_our_own_log_and_an_earlier_crash_are_not_taken_for_its_words(tmp_path: 
     assert "INFO" not in exit_message(-signal.SIGABRT, log)
     log.write_text(f"{OURS}\na warning of a driver\n{STACK}")
     assert "driver" not in exit_message(-signal.SIGSEGV, log), "a fault comes without a message"
+
+
+REFUSED = f"""{OURS.replace("INFO", "ERROR")}
+| Traceback (most recent call last):
+|   File "threading.py", line 994, in start
+| RuntimeError: can't start new thread
+"""
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        REFUSED,
+        f"/ggml-cuda.cu:96: CUDA error: out of memory\n{STACK}",
+        f"/ggml-cuda.cu:96: CUDA error: out of memory\n{STACK}{OURS}\n",
+        f"OpenBLAS error: Memory allocation still failed\n{OURS}\n",
+    ],
+)
+def test_what_failed_before_is_no_reason_of_a_crash(tmp_path: Path, earlier: str) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(f"{earlier}/ggml.c:12: GGML_ASSERT(x > 0) failed\n{STACK}")
+    error = exit_error(-signal.SIGABRT, log, "answering")
+    assert type(error) is EngineError
+    assert "(signal 6, SIGABRT): /ggml.c:12: GGML_ASSERT(x > 0) failed" in str(error)
+    log.write_text(f"{earlier}{OURS}\n/ggml-cuda.cu:96: CUDA error: out of memory\n{STACK}")
+    assert type(exit_error(-signal.SIGABRT, log, "answering")) is DeviceMemoryError
+
+
+def test_all_lines_of_a_record_are_told_from_those_of_native_code(tmp_path: Path) -> None:
+    record = logging.LogRecord("engine", logging.ERROR, "", 0, "one\ntwo", (), None)
+    formatter = record_formatter()
+    log = tmp_path / "engine.log"
+    log.write_text(f"{formatter.format(record)}\n")
+    assert native_words.words(log, 1) == ""
+    log.write_text(f"{formatter.format(record)}\nnative\nwords\n")
+    assert native_words.words(log, 1) == "native\nwords\n"
 
 
 def test_a_library_that_exits_is_told_in_its_own_words(tmp_path: Path) -> None:

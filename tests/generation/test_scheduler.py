@@ -138,7 +138,11 @@ MANY = [(letters([2 + i % 20, 3, 4 + i % 7, 5]), 5 + 3 * (i % 6), i) for i in ra
 def test_each_of_many_requests_gets_the_reply_it_would_get_alone(house: House) -> None:
     kinds = [{"sampling": GREEDY}, {}, {"draft": False}, {"stop": ("c",)}]
     asked = [(prompt, n, {"seed": seed, **kinds[seed % 4]}) for prompt, n, seed in MANY]
+    gate = Gate(house.target)
     streams = [house.submit(prompt, n, **more) for prompt, n, more in asked]
+    assert gate.entered.acquire(timeout=GONE)
+    until(lambda: house.scheduler._messages.qsize() + len(house.scheduler._ready) > 8)
+    gate.open()
     for stream, (prompt, n, more) in zip(streams, asked, strict=True):
         found, right = reply(stream), alone(prompt, n, **more)
         assert (found.tokens, found.text, found.finish_reason) == (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -29,12 +30,14 @@ from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.core.adapter_list import Adapter, AdapterUse, read
 from localspec.core.errors import UsageError
 from localspec.core.interrupt import Interrupt
+from localspec.generation.preparation import Preparation
 from localspec.generation.reply_stream import ReplyStream
 from localspec.llama import adapters as llama_adapters
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.prefix_cache.cache import PrefixCache
 from localspec.serve.http.settings import ServeSettings
 
 Uses = tuple[AdapterUse, ...] | None
@@ -300,6 +303,55 @@ def test_a_reply_that_waits_has_the_adapter_that_was_loaded_when_it_was_asked_fo
         until(lambda: len(pointers.freed) == 1)
         if exchanged:
             assert said(runtime, (one, 1.0)) != wanted
+
+
+def test_a_request_that_comes_while_its_adapter_is_exchanged_has_the_one_before(
+    files: Files, one: Path, pointers: Pointers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[ReplyStream] = []
+    with Runtime.open(replace(options(files), parallel=2)) as runtime:
+        runtime.load_adapter(one)
+        wanted = said(runtime, (one, 1.0))
+        read = Adapters._read
+
+        def slowly(adapters: Adapters, path: Path, digest: str) -> Any:
+            streams.append(runtime.submit(asked((one, 1.0))))
+            until(lambda: not runtime._scheduler._messages.empty())  # its prompt is made
+            return read(adapters, path, digest)
+
+        monkeypatch.setattr(Adapters, "_read", slowly)
+        gguf_tools.write_lora(one, MATRICES, seed=2)
+        runtime.load_adapter(one)
+        assert last(streams[0]).tokens == wanted
+        until(lambda: len(pointers.freed) == 1)
+        assert said(runtime, (one, 1.0)) != wanted
+
+
+@pytest.mark.parametrize("step", ["prompt", "prefetch"])
+def test_a_request_has_the_adapter_from_when_it_was_asked_not_when_its_prompt_was_made(
+    files: Files, one: Path, pointers: Pointers, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Its template or a saved state may take a while."""
+    begun, may = threading.Event(), threading.Event()
+    owner = {"prompt": Preparation, "prefetch": PrefixCache}[step]
+    real = getattr(owner, step)
+
+    def slowly(*given: Any) -> Any:
+        begun.set()
+        assert may.wait(60)
+        return real(*given)
+
+    with Runtime.open(replace(options(files), parallel=2)) as runtime:
+        runtime.load_adapter(one)
+        wanted = said(runtime, (one, 1.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, slowly)
+            stream = runtime.submit(asked((one, 1.0)))
+            until(begun.is_set)
+            runtime.unload_adapter(one)
+        may.set()
+        assert last(stream).tokens == wanted
+        until(lambda: len(pointers.freed) == 1)
 
 
 def test_adapters_that_are_kept_for_replies_do_not_become_ever_more(

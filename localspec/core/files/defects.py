@@ -43,23 +43,22 @@ def lacking(error: BaseException) -> str:
     if isinstance(error, OSError):
         from pathlib import Path  # help and version start faster without it
 
-        refused = error.errno == errno.EAGAIN  # of fork
+        refused = error.errno == errno.EAGAIN and error.filename is None  # of fork
         if str(error.filename).startswith("/proc/") and not Path("/proc/self").exists():
             return _NO_PROC
     return f"{NO_THREADS}; {MORE_THREADS}" if refused else ""
 
 
 def report(error: BaseException) -> str:
-    """Write a fault of localspec to a log; the message for the user. What the machine lacks is no
-    fault, and is only said.
+    """Write an error to a log; the message for the user. What the machine lacks is no fault of
+    localspec.
     """
-    if lacks := lacking(error):
-        return lacks
     import traceback  # here, as below: only a fault needs them
 
     from localspec.core.files import paths, whole_file
     from localspec.core.files.private import without_secrets
 
+    lacks = lacking(error)
     said = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
     summary = said[:_LONGEST_SUMMARY]  # it may quote all that a client of the server sent
     try:
@@ -67,5 +66,5 @@ def report(error: BaseException) -> str:
         trace = without_secrets("".join(traceback.format_exception(error)))
         whole_file.replace(log, [trace.encode("utf-8", "replace")])
     except Exception:  # noqa: BLE001 - whatever it is, it must not hide the first fault
-        return f"{summary}; please report it"
-    return f"{summary}; please report it with {log}"
+        return lacks or f"{summary}; please report it"
+    return lacks or f"{summary}; please report it with {log}"

@@ -75,7 +75,8 @@ def _room(group: Path) -> Room | None:
     stat = {}
     for line in _text(group / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
-        stat[name] = _number(value) or 0
+        if (n := _number(value)) is not None:
+            stat[name] = n
     limits = [n for name in files.limits if (n := _number(_text(group / name))) is not None]
     # Version 1 tells of groups above that a container does not see.
     limit = min(*limits, stat.get(_ABOVE, _NO_LIMIT), _NO_LIMIT)

@@ -140,6 +140,16 @@ def test_version_1_has_a_number_for_no_limit(groups: Groups) -> None:
     assert cgroups.processors() is None
 
 
+def test_a_number_of_old_kernels_that_is_too_large_is_no_limit(groups: Groups) -> None:
+    memory = groups.mounted("cgroup", "memory", "/a")
+    most = 2**64 - 1
+    write(memory, memory__limit_in_bytes=most, memory__usage_in_bytes=4_000)
+    write(memory, memory__stat=f"total_active_file 300\nhierarchical_memory_limit {most}")
+    assert cgroups.memory() is None
+    write(memory, memory__limit_in_bytes=5_000)
+    assert cgroups.memory() == Room(5_000, 1_300)
+
+
 def test_where_both_versions_are_each_controller_is_found(groups: Groups) -> None:
     memory = groups.mounted("cgroup", "memory", "/user/1")
     unified = groups.mounted("cgroup2", "", "/user.slice/1")
