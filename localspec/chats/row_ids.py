@@ -10,9 +10,9 @@ from localspec.chats.values import Chat, ChatInfo, ChatMessage
 
 
 class RowIds:
-    """Of one window. Where another window has made something else of a message, what this one has
-    made of it moves to a row of its own (`Placing`): the message keeps its id here, and what the
-    other window has made of it is shown here under the id of the new row.
+    """The rows of one window's messages. Where another window has made something else of a message,
+    what this one has made of it moves to a row of its own (`Placing`): the message keeps its id
+    here, and what the other window has made of it is shown here under the id of the new row.
     """
 
     def __init__(self) -> None:

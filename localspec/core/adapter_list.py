@@ -71,7 +71,7 @@ class Blend:
 
     @property
     def digests(self) -> frozenset[str]:
-        """Those of the adapters' files."""
+        """The digests of the adapters' files."""
         return frozenset(digest for digest, _ in self.parts)
 
     def owner(self, name: str) -> str:

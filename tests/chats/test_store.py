@@ -543,7 +543,7 @@ def test_a_reply_that_two_windows_continue_is_two_branches(path):
 
 
 def test_a_variant_of_the_same_date_is_no_copy_of_a_reply_that_two_windows_continue(path):
-    """As an import may have it."""
+    """Two variants of one date, as an import may have them."""
     chat = a_chat("tell me", "Once")
     info, (question, reply) = chat.info, chat.messages
     variant = replace(reply, id=reply.id + 1, text="Once a")

@@ -59,7 +59,7 @@ class Window:
         return self.writer.rows.here(self.store.load(self.kept.info.id))
 
     def take_in(self) -> None:
-        """As `/resume` does: what others have made of the last reply."""
+        """Read what others have made of the last reply, as `/resume` does."""
         self.save()
         self.kept.saved |= {m.id: m for m in self.read().messages if m.id not in self.kept.saved}
         last = self.branch[-1]

@@ -51,7 +51,7 @@ class Extras:
     logprobs: int | None = None
     mode: LogprobsMode = "raw"
     scales: tuple[float, ...] | None = None
-    """Of the adapters; None: as they were loaded."""
+    """Scales of the adapters; None: as they were loaded."""
 
 
 USUAL = Extras()

@@ -29,8 +29,8 @@ _LAYER_INPUTS = frozenset(
 )
 """Architectures that publish the inputs of their layers; others abort when asked for them."""
 _WIDE_INPUTS = frozenset({"qwen4exp"})
-"""Those whose inputs are all streams of hyper-connections, not one. llama.cpp reads as many numbers
-as a stream has, and aborts where there are more.
+"""Architectures whose layers take all streams of hyper-connections, not one. llama.cpp reads as
+many numbers as one stream has, and aborts where there are more.
 """
 
 
