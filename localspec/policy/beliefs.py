@@ -11,9 +11,9 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import AT_FIRST, Look, ReplyBudget, SessionBudget
-from localspec.policy.decide import UNDECIDED, Belief, Decided, Decision
+from localspec.policy.decide import BEHIND, UNDECIDED, Belief, Decided, Decision
 from localspec.policy.gain import Expected, for_each_token, prospect
-from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices, row_factors
+from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices
 from localspec.policy.reasons import Status
 from localspec.policy.storage import Knowledge
 
@@ -43,6 +43,11 @@ class Reply:
     """The decision of the last round."""
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
     """(Tokens that were compared, what follows from them) by drafter."""
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether drafters that compute have read its text."""
+        return self.state.unread <= BEHIND
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
@@ -188,15 +193,15 @@ class Beliefs:
         tokens that it reads.
         """
         key, price = (source, reply.state.sampling), math.inf
+        requests = self.prices.requests
         probe = self.looks(key, now)[0]
         if probe.is_due(now):
-            requests = self.prices.requests
-            price, worth = self._at_best_price(key, reply.state.unread, prices, requests, now)
+            price, worth = self._at_best_price(key, reply.state.unread, prices, now)
             # Without a draft by another.
-            if price > (1 - reply.chances) * self.left(reply.state) * worth:
+            if price / requests > (1 - reply.chances) * self.left(reply.state) * worth:
                 price = math.inf
                 probe.postpone(now)
-        if price > reply.budget.spare and self._try_pricing(key, reply, prices, now):
+        if price / requests > reply.budget.spare and self._try_pricing(key, reply, prices, now):
             return 0.0, 1
         return price, NO_LIMIT
 
@@ -216,13 +221,13 @@ class Beliefs:
         return False
 
     def _at_best_price(
-        self, key: Key, unread: int, prices: Prices, requests: int, now: int
+        self, key: Key, unread: int, prices: Prices, now: int
     ) -> tuple[float, float]:
         """The price of reading what was missed, as low as it may well be, and what the drafter may
         win for each token in a text that is better than usual, by the share of useful looks.
         """
         best = prices.at_best
-        price = self.prices.reading(key[0], unread, requests)
+        price = self.prices.reading(key[0], unread)
         price *= best.cost / prices.cost if prices.cost else 1.0
         chance = self.looks(key, now)[0].chance
         return price, chance * prospect(self.drafter(key), best, (DOUBT,))
@@ -232,6 +237,8 @@ class Beliefs:
         even the least that the drafter needs take more.
         """
         branching, curve = self._branching[source], self.prices.unpadded
+        if branching.least == 1 and self.prices.requests > 1:
+            return 1  # a row more is one for each of them
         longer, deepest = 1.2, len(curve) - 1
         if branching.least == 1:
             mean = text.mean(text.table())
@@ -247,15 +254,15 @@ class Beliefs:
         """Whether a drafter should read what it has not read: it is expected to win as much in the
         rest of the reply; or may, if none runs yet and the session can pay, which it then does.
         """
-        key, n, tokens = (source, state.sampling), state.batch, self.left(state)
-        prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
-        price = self.prices.reading(source, state.unread, n)
+        key, tokens = (source, state.sampling), self.left(state)
+        prices = self.prices.of(source, copies=False)
+        price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
             gain = reply.expected(source, len(prices.costs)).gain(prices)
             return price <= tokens * for_each_token(gain)
         if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True
-        price, worth = self._at_best_price(key, state.unread, prices, n, now)
+        price, worth = self._at_best_price(key, state.unread, prices, now)
         if price > min(self.session.left, tokens * worth):
             return False
         self.session.spend(price)

@@ -13,6 +13,9 @@ START = 1.5
 """Rejected drafts of one token that a reply may lose from its first one on."""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
+COMPANY = 0.2
+"""Further tokens that it may lose by drafts of all, as a share of its tokens so far: so it has five
+sixths of the speed of plain decoding at least, where others gain."""
 LOOKS = 0.2
 """Tokens that it may spend to find out from its first one on, and that the session may owe."""
 SAVED = 0.008
@@ -40,6 +43,11 @@ class ReplyBudget:
     def left(self) -> float:
         """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
         return START * self.rejected + SHARE * self.emitted + self.won
+
+    @property
+    def bears(self) -> float:
+        """Tokens that it can lose now where all requests draft, and gain by it on average."""
+        return self.left + COMPANY * self.emitted
 
     @property
     def spare(self) -> float:

@@ -16,6 +16,7 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
+from localspec.policy.company import Member, Together, together
 from localspec.policy.beliefs import TRIAL, Beliefs, Reply
 from localspec.policy.budgets import LOOKS, Look
 from localspec.policy.costs import Costs
@@ -108,6 +109,8 @@ class Controller:
         plain = self._try_plain_pass()
         wide = not plain and self._try_wide_pass()
         beliefs = [self._beliefs.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
+        if len(states) > 1:
+            beliefs = self._agreed(own, beliefs)
         plans = iter([self._plan(*each, own) for each in zip(own, beliefs, factors, strict=True)])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
         if plain:
@@ -126,11 +129,37 @@ class Controller:
         reply = self._replies[seq] = self._beliefs.begin(state, self._round)
         return reply
 
+    def _agreed(
+        self, running: Sequence[Reply], beliefs: Sequence[Sequence[Belief]]
+    ) -> list[list[Belief]]:
+        """The beliefs with what all requests do together: the drafter that computes and gains most
+        for all of them drafts for all.
+        """
+        found: dict[str, Together] = {}
+        budget = sum(r.budget.left for r in running) / max(1, len(running))
+        for source in self._beliefs.sources:
+            own = [next((b for b in those if b.source == source), None) for those in beliefs]
+            prices = next((b.prices for b in own if b is not None and b.breadth), None)
+            if source in self._beliefs.copies or prices is None:
+                continue
+            members = [
+                Member(b.expected() if b is not None and r.can_draft else None, r.budget.bears)
+                for r, b in zip(running, own, strict=True)
+            ]
+            agreed = together(members, self._requests, prices, budget)
+            if agreed is not None:
+                found[source] = agreed
+        drafts = [source for source, agreed in found.items() if agreed.depth]
+        for source in sorted(drafts, key=lambda s: -found[s].gain)[1:]:
+            found[source] = replace(found[source], depth=0)
+        return [[replace(b, together=found.get(b.source)) for b in those] for those in beliefs]
+
     def _plan(
         self, reply: Reply, beliefs: Sequence[Belief], factor: float, running: Sequence[Reply]
     ) -> DraftPlan:
         others = min((r.budget.left for r in running if r is not reply), default=math.inf)
-        looks = min(reply.budget.spare, self._beliefs.session.left + LOOKS)
+        spare = reply.budget.spare * self._requests  # its price is what all of them wait
+        looks = min(spare, self._beliefs.session.left + LOOKS)
         budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
         reply.decision = decide(beliefs, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
@@ -173,10 +202,11 @@ class Controller:
         if not outcomes:
             return
         n, curve = len(outcomes), self._prices.curve
+        own = [o for o in outcomes if not o.other_policy]
         # All requests have as many rows as the widest.
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
-        asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
+        asking = sum(map(self._learn_asking, own)) / n + self._learn_drafts(own)
         self._beliefs.session.save(n)
         widest = max(o.proposed for o in outcomes)
         right = {e.seq for e in evidence if e.accepted}
@@ -210,8 +240,10 @@ class Controller:
             look.wait = look.first
         return True
 
-    def _learn_draft(self, o: Outcome) -> float:
-        """Learn what drafting took; what was expected of it, in plain tokens of all requests."""
+    def _learn_asking(self, o: Outcome) -> float:
+        """Learn what a request's drafters took before they drafted: a probe, a look for a match,
+        what they had not read; what was expected of it, in plain tokens of all requests.
+        """
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.pass_seconds(n)
         reply = self._replies.get(o.seq)
@@ -222,7 +254,7 @@ class Controller:
             if o.probed.seconds > 0:  # else there was nothing that could be read
                 costs.record_draft_at_most(o.probed.source, o.probed.seconds)
             probes = [c.belief.reads for c in decided if c.belief.source == o.probed.source]
-            price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
+            price = self._prices.reading(o.probed.source, min([unread, *probes]))
             self._beliefs.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n
@@ -234,12 +266,26 @@ class Controller:
             if looks:
                 self._beliefs.session.spend(asked)
             return spent + asked
-        if o.considered:
-            each = self._prices.token(source, n)
-            spent += o.considered * each
-            if unread <= KEPT_UP:
-                costs.record_draft(source, o.considered, o.draft_s)
+        if o.considered and unread > KEPT_UP:
+            spent += self._prices.reading(source, unread) - n * self._prices.token(source)
+        return spent
+
+    def _learn_drafts(self, outcomes: Sequence[Outcome]) -> float:
+        """Learn what the passes of drafters took, which requests have in common; what was expected
+        of them, in plain tokens of each.
+        """
+        spent = 0.0
+        for source in {o.source for o in outcomes if o.considered} - self._beliefs.copies:
+            own = [o for o in outcomes if o.source == source and o.considered]
+            places = range(max(o.considered for o in own))
+            passes = self._prices.drafter_passes(
+                [sum(o.considered > i for o in own) for i in places]
+            )
+            seconds = sum(o.draft_s for o in own)
+            spent += passes * self._prices.token(source)
+            replies = [self._replies[o.seq] for o in own if o.seq in self._replies]
+            if all(reply.state.unread <= KEPT_UP for reply in replies):
+                self.costs.record_draft(source, passes, seconds)
             else:
-                spent += self._prices.reading(source, unread, n) - each
-                costs.record_draft_at_most(source, o.draft_s / o.considered)
+                self.costs.record_draft_at_most(source, seconds / passes)
         return spent

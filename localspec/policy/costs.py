@@ -222,8 +222,8 @@ class Costs:
         self._observe_waiting()
         self._filter.observe(kind, parts, longer)
 
-    def record_draft(self, source: str, tokens: int, seconds: float) -> None:
-        """Record a draft of ``tokens`` tokens that a drafter computed."""
+    def record_draft(self, source: str, tokens: float, seconds: float) -> None:
+        """Record that a drafter computed drafts of ``tokens`` tokens of one request."""
         each = max(seconds / tokens, _LEAST)
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))

@@ -17,6 +17,7 @@ import numpy as np
 from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, NOTHING, Budget, DraftStep
 from localspec.policy.acceptance import bin_of
+from localspec.policy.company import Together
 from localspec.policy.gain import PLENTY, Budgets, Expected
 from localspec.policy.prices import MARGIN, Prices, zero_to
 
@@ -75,6 +76,8 @@ class Belief:
     probe: float = math.inf
     """What reading the text that it missed costs the reply, where a probe is due that is worth it:
     0 where the session's budget pays instead."""
+    together: Together | None = None
+    """What all requests do with it, where there are several and it computes."""
     reads: int = NO_LIMIT
     """Most tokens that the probe reads: one, to see what a drafted token costs."""
 
@@ -147,6 +150,8 @@ def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:
     prices, read = belief.prices, unread <= BEHIND
     if not belief.breadth:
         return Candidate(belief, Decided.BREADTH, budgets)
+    if belief.together is not None:
+        return _in_company(belief, belief.together, budgets, read=read)
     decided = Decided.GAIN
     gain = belief.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
     if gain > MARGIN:
@@ -156,6 +161,19 @@ def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:
         decided = Decided.TRIAL
     probes = decided not in {Decided.ASKED, Decided.TRIAL} and belief.probe <= budgets.looks
     return Candidate(belief, decided, budgets, gain, probes)
+
+
+def _in_company(
+    belief: Belief, all_of_them: Together, budgets: Budgets, *, read: bool
+) -> Candidate:
+    """It is asked if all draft: they decide together."""
+    decided = Decided.GAIN
+    if all_of_them.depth:
+        decided = Decided.ASKED if read else Decided.UNREAD
+    elif all_of_them.gain > MARGIN:
+        decided = Decided.BUDGET
+    probes = decided is not Decided.ASKED and belief.probe <= budgets.looks
+    return Candidate(belief, decided, budgets, all_of_them.gain, probes)
 
 
 def _pays_at(belief: Belief, prices: Prices | None, budgets: Budgets) -> bool:
@@ -182,9 +200,13 @@ def _step(candidate: Candidate, rate_without: float) -> DraftStep:
         prices, depth = belief.at_best, min(TRIED, depth)
         if not belief.copies:
             rate_without = 1.0
+    if belief.together is not None:
+        depth = belief.together.depth
     budget = Budget.chain(depth)
     if breadth > 1:
         budget = Budget(breadth * depth, depth, breadth * belief.branching.leaves)
+    if belief.together is not None:
+        return DraftStep(belief.source, budget)
     pace = GainPace(belief.expected, prices, rate_without, candidate.budgets)
     return DraftStep(belief.source, budget, pace)
 

@@ -115,7 +115,7 @@ class Expected:
 
     def rate(self, prices: Prices) -> float:
         """Tokens for the time of a plain one, by a draft of the length that is best on average."""
-        emitted = self.emitted(float(self.firsts @ self._chances))
+        emitted = self.emitted(self._usual)
         best = int((emitted - prices.costs).argmax())
         return float(emitted[best] / prices.costs[best])
 
@@ -127,11 +127,26 @@ class Expected:
         each token that would make up for a part of it, whole ones first. A draft that gains more
         than that in the cautious case is charged nothing.
         """
-        low = chance * self._worse / (1 - chance + chance * self._worse)
+        low = self._cautious(chance)
         whole, losses = prices.whole, prices.losses
         short = losses - low * (self._sums[whole] + prices.part * self._powers[whole])
-        risk = np.sqrt(losses * np.maximum(short, 0.0))
-        return np.where(low * self._sums[1:] - losses >= risk, 0.0, risk)
+        return charge(losses, np.maximum(short, 0.0), low * self._sums[1:])
+
+    def accepted(self) -> NDArray[np.float64]:
+        """(K,) tokens of a draft that are expected to be accepted, whatever its confidences."""
+        return np.asarray(self._usual * self._sums[1:])
+
+    def accepted_at_worst(self) -> NDArray[np.float64]:
+        """(K,) the same in the cautious case."""
+        return np.asarray(self._cautious(self._usual) * self._sums[1:])
+
+    @property
+    def _usual(self) -> float:
+        """Chance of a first token whose confidence is not known."""
+        return float(self.firsts @ self._chances)
+
+    def _cautious(self, chance: float | NDArray[np.float64]) -> float | NDArray[np.float64]:
+        return chance * self._worse / (1 - chance + chance * self._worse)
 
     def fits(
         self, prices: Prices, chance: float | NDArray[np.float64], budgets: Budgets
@@ -142,6 +157,16 @@ class Expected:
 
 def _fits(risk: NDArray[np.float64], prices: Prices, budgets: Budgets) -> NDArray[np.bool_]:
     return np.asarray((risk <= max(0.0, budgets.reply)) & (prices.losses <= budgets.others))
+
+
+def charge(
+    losses: NDArray[np.float64], short: NDArray[np.float64], accepted: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What drafts are charged that lose ``losses`` if rejected and that in the cautious case fall
+    ``short`` of that by so much: nothing where ``accepted`` tokens gain more there.
+    """
+    risk = np.sqrt(losses * short)
+    return np.where(accepted - losses >= risk, 0.0, risk)
 
 
 def for_each_token(gain: float) -> float:

@@ -170,30 +170,41 @@ class PriceList:
         """Whether what passes over several tokens cost is uncertain, since something changed."""
         return self.doubt > DOUBTFUL
 
-    def token(self, source: str, requests: int) -> float:
-        """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
-        return self.costs.token_seconds(source) * requests / self.costs.pass_seconds(requests)
+    def token(self, source: str, rows: int = 1) -> float:
+        """Cost of a drafted token to every request, in plain passes, where so many draft at once."""
+        seconds = self.costs.token_seconds(source) * self.drafter_passes([rows])
+        return seconds / self.costs.pass_seconds(self.requests)
+
+    def drafter_passes(self, rows: Sequence[int]) -> float:
+        """Passes of a drafter over one row that take as long as passes over so many, which are
+        taken to last like those of the target.
+        """
+        one = self.costs.pass_seconds(1)
+        return sum(self.costs.pass_seconds(n) / one for n in rows)
 
     def of(self, source: str, *, copies: bool, factor: float = 1.0, breadth: int = 1) -> Prices:
-        """Prices of a drafter's drafts, with ``breadth`` nodes at each depth, for a request that is
-        charged ``factor`` of the extra time of a pass; see `row_factors`.
+        """Prices of a drafter's drafts, with ``breadth`` nodes at each depth: of one that copies
+        for a request that is charged ``factor`` of the extra time of a pass, see `row_factors`; of
+        one that computes for all requests, which draft together.
         """
-        factor = round(8 * factor) / 8 if factor != 1.0 else 1.0
+        factor = round(8 * factor) / 8 if copies else 1.0
         key = source, factor, breadth
         found = self._prices.get(key)
         if found is None:
             alone = breadth > 1 and self.requests == 1
             measured = (self.unpadded if alone else self.curve)[::breadth]
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
-            cost = 0.0 if copies else self.token(source, self.requests)
+            cost = 0.0 if copies else self.token(source, self.requests)  # a row of each
             doubts = self.doubt, self.costs.draft_doubt(source)
             found = self._prices[key] = Prices(curve, cost, measured, doubts)
         return found
 
-    def reading(self, source: str, unread: int, requests: int) -> float:
-        """Cost of reading so many tokens and computing one; as the target reads, if unknown."""
+    def reading(self, source: str, unread: int) -> float:
+        """Cost of reading so many tokens of one request and computing one, to all requests, summed
+        up; as the target reads, if unknown.
+        """
         if source in self._read_shares:
             times = max(1.0, self._read_shares[source] * unread)
         else:
             times = self.costs.pass_seconds(max(1, unread)) / self.costs.pass_seconds(1)
-        return self.token(source, requests) * times
+        return self.requests * self.token(source) * times

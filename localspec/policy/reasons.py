@@ -176,10 +176,10 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
     if not len(depths):
         return NO_ROOM
     figures = _checking(prices, int(np.argmax(depths - prices.costs)) + 1, requests, breadth)
-    if prices.cost:  # all requests wait for a drafted token
-        share, all_wait = prices.cost / requests, ", and all wait for it" * (requests > 1)
+    if prices.cost:
+        share, each = prices.cost, " of each" * (requests > 1)
         times = f"{share:.1f} times as long as" if share > 1 else f"{share:.0%} of the time of"
-        figures += f", and drafting one takes {times} a plain one{all_wait}"
+        figures += f", and drafting one{each} takes {times} a plain one"
     brief = _SLOW if most_gain(prices.measured, 0.0) > margin else _CHECKING
     if most_gain(prices.measured, prices.cost) > margin:
         brief = _DELAYS
@@ -188,15 +188,21 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
-    prices, depth = c.belief.prices, _usual(c)[1]
-    times = prices.measured[depth] + depth * prices.cost / requests
+    all_of_them, prices = c.belief.together, c.belief.prices
+    depth = _usual(c)[1] if all_of_them is None else all_of_them.best
+    times = prices.costs[depth - 1]
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
     if max(guesses.judged, guesses.judged_lately) < ENOUGH:
         why = f"too little is known of the draft{_together(requests)}"
         brief = "too few guesses to tell"
-    figures = f"a round with {depth} guess{'es' * (depth > 1)} takes {times:.1f} times as long"
-    return parked(f"{why}: {guesses}, and {figures} as one without", brief)
+    figures = f"a round with {depth} guess{'es' * (depth > 1)}"
+    if all_of_them is not None:
+        figures += f" each emits {all_of_them.emitted:.2f} times as many tokens of all, and"
+        return parked(f"{why}: {guesses}, and {figures} takes {times:.2f} times as long", brief)
+    return parked(
+        f"{why}: {guesses}, and {figures} takes {times:.1f} times as long as one without", brief
+    )
 
 
 def _usual(c: Candidate) -> tuple[float, int]:
@@ -207,17 +213,23 @@ def _usual(c: Candidate) -> tuple[float, int]:
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
-    """Why nothing is drafted that may pay: a draft may lose more than this reply or others have."""
-    prices, budgets, (chance, best) = c.belief.prices, c.budgets, _usual(c)
-    risk, loss = c.belief.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
-    if risk <= budgets.reply and loss > budgets.others:
-        why = f"a rejected one delays them by {loss:.1f} tokens in all, and they can bear "
-        return parked(f"{_DELAYS}{_together(requests)}: {why}{budgets.others:.1f} now", _DELAYS)
-    why = f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this"
-    return parked(
-        f"{why} reply can lose {max(0.0, budgets.reply):.1f} now",
-        "wrong guesses would cost too much yet",
+    """Why nothing is drafted that may pay: it may lose more than this reply has, or than all."""
+    all_of_them, (chance, best) = c.belief.together, _usual(c)
+    if all_of_them is None:
+        risk, budget, whose = (
+            c.belief.expected().risk(c.belief.prices, chance)[best - 1],
+            c.budgets.reply,
+            "this reply can lose",
+        )
+    else:
+        risk, budget, whose = all_of_them.risk, all_of_them.budget, "each reply can lose"
+        if risk <= max(0.0, budget):
+            why = "some would lose more than a sixth of their speed"
+            return parked(f"{_DELAYS}{_together(requests)}: {why}", _DELAYS)
+    why = (
+        f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and {whose}"
     )
+    return parked(f"{why} {max(0.0, budget):.1f} now", "wrong guesses would cost too much yet")
 
 
 def nothing_proposed(rounds: int) -> Speculation:
