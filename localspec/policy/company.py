@@ -7,9 +7,9 @@ them, in plain tokens of each:
 
     mean of A(k)  -  (t(n (1 + k)) / t(n) - 1 + k c)
 
-where A(k) = s * (1 + m + ... + m^(k-1)) tokens of a request's draft are expected to be accepted, and
-c is a pass of the drafter over a row of each (Liu et al. 2024, "Optimizing Speculative Decoding for
-Serving Large Language Models Using Goodput", choose the length for a batch likewise).
+where A(k) = s * (1 + m + ... + m^(k-1)) tokens of a request's draft are expected to be accepted,
+and c is a pass of the drafter over a row of each. (Liu et al. 2024, "Optimizing Speculative
+Decoding for Serving Large Language Models Using Goodput", choose lengths for a batch likewise.)
 """
 
 from __future__ import annotations

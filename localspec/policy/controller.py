@@ -16,9 +16,9 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
-from localspec.policy.company import Member, Together, together
 from localspec.policy.beliefs import TRIAL, Beliefs, Reply
 from localspec.policy.budgets import LOOKS, Look
+from localspec.policy.company import Member, Together, together
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, Decided, decide
 from localspec.policy.gain import Budgets
@@ -109,9 +109,11 @@ class Controller:
         plain = self._try_plain_pass()
         wide = not plain and self._try_wide_pass()
         beliefs = [self._beliefs.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
+        budget = sum(r.budget.left for r in own) / max(1, len(own))
         if len(states) > 1:
-            beliefs = self._agreed(own, beliefs)
-        plans = iter([self._plan(*each, own) for each in zip(own, beliefs, factors, strict=True)])
+            beliefs = self._agreed(own, beliefs, budget)
+        each = zip(own, beliefs, factors, strict=True)
+        plans = iter([self._plan(r, b, f, own, f * budget) for r, b, f in each])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
         if plain:
             return [DraftPlan(tuple(s for s in plan.steps if s.probe)) for plan in found]
@@ -130,13 +132,12 @@ class Controller:
         return reply
 
     def _agreed(
-        self, running: Sequence[Reply], beliefs: Sequence[Sequence[Belief]]
+        self, running: Sequence[Reply], beliefs: Sequence[Sequence[Belief]], budget: float
     ) -> list[list[Belief]]:
-        """The beliefs with what all requests do together: the drafter that computes and gains most
-        for all of them drafts for all.
+        """The beliefs with what all requests do together, which can lose ``budget`` tokens each, on
+        average: the drafter that computes and gains most for all of them drafts for all.
         """
         found: dict[str, Together] = {}
-        budget = sum(r.budget.left for r in running) / max(1, len(running))
         for source in self._beliefs.sources:
             own = [next((b for b in those if b.source == source), None) for those in beliefs]
             prices = next((b.prices for b in own if b is not None and b.breadth), None)
@@ -155,12 +156,18 @@ class Controller:
         return [[replace(b, together=found.get(b.source)) for b in those] for those in beliefs]
 
     def _plan(
-        self, reply: Reply, beliefs: Sequence[Belief], factor: float, running: Sequence[Reply]
+        self,
+        reply: Reply,
+        beliefs: Sequence[Belief],
+        factor: float,
+        running: Sequence[Reply],
+        budget: float,
     ) -> DraftPlan:
+        """The plan of one of the requests; its drafts may lose ``budget`` tokens of all."""
         others = min((r.budget.left for r in running if r is not reply), default=math.inf)
         spare = reply.budget.spare * self._requests  # its price is what all of them wait
         looks = min(spare, self._beliefs.session.left + LOOKS)
-        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
+        budgets = Budgets(max(reply.budget.left, budget), factor * max(0.0, others), looks)
         reply.decision = decide(beliefs, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
         self._beliefs.planned(reply, self._round)

@@ -171,7 +171,7 @@ class PriceList:
         return self.doubt > DOUBTFUL
 
     def token(self, source: str, rows: int = 1) -> float:
-        """Cost of a drafted token to every request, in plain passes, where so many draft at once."""
+        """Cost of a drafted token to every request, in plain passes, where so many draft."""
         seconds = self.costs.token_seconds(source) * self.drafter_passes([rows])
         return seconds / self.costs.pass_seconds(self.requests)
 

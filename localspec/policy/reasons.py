@@ -216,20 +216,18 @@ def not_affordable(c: Candidate, requests: int) -> Speculation:
     """Why nothing is drafted that may pay: it may lose more than this reply has, or than all."""
     all_of_them, (chance, best) = c.belief.together, _usual(c)
     if all_of_them is None:
-        risk, budget, whose = (
-            c.belief.expected().risk(c.belief.prices, chance)[best - 1],
-            c.budgets.reply,
-            "this reply can lose",
-        )
+        risk, budget = c.belief.expected().risk(c.belief.prices, chance)[best - 1], c.budgets.reply
+        whose = "this reply can lose"
     else:
-        risk, budget, whose = all_of_them.risk, all_of_them.budget, "each reply can lose"
+        risk, budget = all_of_them.risk, all_of_them.budget
+        whose = f"each of {requests} replies can lose"
         if risk <= max(0.0, budget):
-            why = "some would lose more than a sixth of their speed"
-            return parked(f"{_DELAYS}{_together(requests)}: {why}", _DELAYS)
-    why = (
-        f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and {whose}"
+            why = f"{_DELAYS}{_together(requests)}: some have lost as much by them as they may"
+            return parked(why, _DELAYS)
+    why = f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and "
+    return parked(
+        f"{why}{whose} {max(0.0, budget):.1f} now", "wrong guesses would cost too much yet"
     )
-    return parked(f"{why} {max(0.0, budget):.1f} now", "wrong guesses would cost too much yet")
 
 
 def nothing_proposed(rounds: int) -> Speculation:

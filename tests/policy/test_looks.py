@@ -169,8 +169,6 @@ def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        pytest.param(replace(PROMPT, batch=4), id="among four"),
-        pytest.param(replace(PROMPT, batch=8), id="among eight"),
         pytest.param(replace(PROMPT, left=4), id="a reply of 4 tokens"),
         pytest.param(replace(PROMPT, length=4000, unread=4000), id="a prompt of 4,000 tokens"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from policy_world import CPU, GPU, auto, play, steady
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.policy.acceptance import AcceptanceEstimate
+from localspec.policy.company import Member, together
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, decide
@@ -132,7 +134,7 @@ def test_the_figures_of_a_reason_are_what_passes_take_not_what_others_are_spared
     why = hopeless(charged, 4, 1, 0.03)
     assert "with 4 requests at once" in (why.reason or "")
     assert "checking 2 tokens each takes 1.2 times as long as one each" in (why.reason or "")
-    assert "drafting one takes 5% of the time" in (why.reason or "")
+    assert "drafting one of each takes 20% of the time" in (why.reason or "")
 
 
 # -- causes --------------------------------------------------------------------------------------
@@ -181,22 +183,27 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
 
 
 @pytest.mark.parametrize(
-    ("allowed", "most", "risk", "others"),
-    [(0.01, 9.0, True, False), (9.0, 0.01, False, True), (0.01, 0.01, True, False)],
+    ("requests", "budget", "bears", "says"),
+    [
+        (1, 0.01, 9.0, "this reply can lose 0.0 now"),
+        (4, 0.01, 9.0, "each of 4 replies can lose 0.0 now"),
+        (4, 9.0, 0.01, "some have lost as much by them as they may"),
+    ],
 )
-def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
-    allowed: float, most: float, *, risk: bool, others: bool
+def test_a_draft_that_this_reply_or_all_cannot_afford_says_who(
+    requests: int, budget: float, bears: float, says: str
 ) -> None:
     known = AcceptanceEstimate()
     for _ in range(4):
         known.learn(0.9, accepted=True)
     expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.6, 2.2, 2.8]), 0.1)
     belief = Belief("model", lambda: expected, prices)
-    (candidate,) = decide([belief], 0, Budgets(allowed, most, 0.0)).candidates
+    if requests > 1:
+        members = [Member(expected, 9.0)] * requests + [Member(None, bears)]
+        belief = replace(belief, together=together(members, requests + 1, prices, budget))
+    (candidate,) = decide([belief], 0, Budgets(budget, 9.0, 0.0)).candidates
     assert candidate.decided == "budget"
-    why = not_affordable(candidate, 4).reason or ""
-    assert ("this reply" in why) is risk
-    assert ("replies beside it" in why) is others
+    assert says in (not_affordable(candidate, requests).reason or "")
 
 
 def test_a_lookup_is_not_called_unlikely_where_checking_never_pays() -> None:
