@@ -153,7 +153,10 @@ class Controller:
         drafts = [source for source, agreed in found.items() if agreed.depth]
         for source in sorted(drafts, key=lambda s: -found[s].gain)[1:]:
             found[source] = replace(found[source], depth=0)
-        return [[replace(b, together=found.get(b.source)) for b in those] for those in beliefs]
+        return [
+            [replace(b, together=found[b.source]) if b.source in found else b for b in those]
+            for those in beliefs
+        ]
 
     def _plan(
         self,
