@@ -11,6 +11,7 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import AT_FIRST, Look, ReplyBudget, SessionBudget
+from localspec.policy.company import Member
 from localspec.policy.decide import BEHIND, UNDECIDED, Belief, Decided, Decision
 from localspec.policy.gain import Expected, for_each_token, prospect
 from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices
@@ -48,6 +49,17 @@ class Reply:
     def can_draft(self) -> bool:
         """Whether drafters that compute have read its text."""
         return self.state.unread <= BEHIND
+
+    def member(self, belief: Belief | None) -> Member:
+        """The request as one of those that draft together, or wait for it."""
+        can = belief is not None and self.can_draft
+        expected = belief.expected() if can and belief is not None else None
+        return Member(expected, self.budget.bears, self.state.left - 1)
+
+    def drafting(self, source: str) -> int:
+        """Tokens that all requests draft with that drafter now, whether this one can or not."""
+        beliefs = (c.belief for c in self.decision.candidates if c.belief.source == source)
+        return next((b.together.depth for b in beliefs if b.together is not None), 0)
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
@@ -212,10 +224,11 @@ class Beliefs:
         look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL, longest=NO_LIMIT))
         if self._is_early(reply) or reply.state.unread < 2 or not look.is_due(now):
             return False
-        if prices.cost > look.chance * self.session.left:
+        price = self.prices.reading(key[0], 1)
+        if price > look.chance * self.session.left:
             return False
         worth = prospect(self.drafter(key), prices.free, (DOUBT,))
-        if prices.cost <= self.left(reply.state) * worth:
+        if price / self.prices.requests <= self.left(reply.state) * worth:
             return True
         look.postpone(now)
         return False
@@ -258,7 +271,8 @@ class Beliefs:
         prices = self.prices.of(source, copies=False)
         price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
-            gain = reply.expected(source, len(prices.costs)).gain(prices)
+            expected, drafting = reply.expected(source, len(prices.costs)), reply.drafting(source)
+            gain = expected.accepted()[0][drafting - 1] if drafting else expected.gain(prices)
             return price <= tokens * for_each_token(gain)
         if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True

@@ -14,11 +14,12 @@ Decoding for Serving Large Language Models Using Goodput", choose lengths for a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from localspec.core.plan import NO_LIMIT
 from localspec.policy.gain import Expected, charge
 from localspec.policy.prices import MARGIN, Prices
 
@@ -31,6 +32,8 @@ class Member:
     """What its own drafts are expected to emit; None if it cannot draft now."""
     bears: float
     """Tokens that it can lose now for the others, see `ReplyBudget.bears`."""
+    room: int = NO_LIMIT
+    """Tokens of its draft that it can still emit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Together:
     """What it is charged, see `charge`, in tokens of each request."""
     budget: float
     """Tokens that a request can lose now, on average."""
+    tried: bool = False
+    """Whether all draft only to measure what passes cost."""
+    other: bool = False
+    """Whether another drafter drafts for all, which gains more."""
 
     @property
     def gain(self) -> float:
@@ -56,36 +63,49 @@ class Together:
         return self.emitted - self.takes
 
 
-def together(
-    members: Sequence[Member], requests: int, prices: Prices, budget: float
-) -> Together | None:
-    """The drafts of all ``requests``, which have ``budget`` tokens each, on average, that they can
-    lose; those that are no members cannot draft. None if no length can be drafted.
+def together(members: Sequence[Member], prices: Prices, budget: float) -> Together | None:
+    """The drafts of all requests, which can lose ``budget`` tokens each, on average. None if no
+    length can be drafted.
 
     In the cautious case the mean of all drafts is charged like a draft of one request. No request
     loses more in a round, by what is expected, than it can bear.
     """
-    if not len(prices.costs):
+    lengths = len(prices.costs)
+    if not lengths:
         return None
-    accepted, cautious = np.zeros(len(prices.costs)), np.zeros(len(prices.costs))
-    bearable = np.ones(len(prices.costs), bool)
-    for member in members:
-        own = np.zeros(len(prices.costs))
+    accepted, cautious = np.zeros((len(members), lengths)), np.zeros(lengths)
+    for own, member in zip(accepted, members, strict=True):
         if member.expected is not None:
-            own = member.expected.accepted()
-            accepted += own / requests
-            cautious += member.expected.accepted_at_worst() / requests
-        bearable &= prices.losses - own <= max(0.0, member.bears)
+            own[:], worst = member.expected.accepted()
+            cautious += worst / len(members)
+            if member.room < lengths:
+                own[max(0, member.room) :] = own[member.room - 1] if member.room > 0 else 0.0
+    bears = np.maximum([[member.bears] for member in members], 0.0)
+    bearable = (prices.losses - accepted <= bears).all(axis=0)
+    mean = accepted.mean(axis=0)
+    cautious = np.minimum(cautious, mean)
     risk = charge(prices.losses, np.maximum(prices.losses - cautious, 0.0), cautious)
-    gains = accepted - (prices.costs - 1)
+    gains = mean - (prices.costs - 1)
     best = int(gains.argmax())
     found = np.where(bearable & (risk <= max(0.0, budget)), gains, -np.inf)
     chosen = int(found.argmax())
     return Together(
         depth=chosen + 1 if found[chosen] > MARGIN else 0,
         best=best + 1,
-        emitted=1 + float(accepted[best]),
+        emitted=1 + float(mean[best]),
         takes=float(prices.costs[best]),
         risk=float(risk[best]),
         budget=budget,
     )
+
+
+def one_of(found: Mapping[str, Together]) -> dict[str, Together]:
+    """The same of each drafter, of which only the one drafts that gains the most."""
+    drafting = [source for source, agreed in found.items() if agreed.depth]
+    chosen = max(drafting, key=lambda source: found[source].gain, default="")
+    return {
+        source: replace(agreed, depth=0, other=True)
+        if source in drafting and source != chosen
+        else agreed
+        for source, agreed in found.items()
+    }

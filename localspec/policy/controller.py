@@ -16,9 +16,9 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
+from localspec.policy.agreement import Agreement
 from localspec.policy.beliefs import TRIAL, Beliefs, Reply
 from localspec.policy.budgets import LOOKS, Look
-from localspec.policy.company import Member, Together, together
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, Decided, decide
 from localspec.policy.gain import Budgets
@@ -60,6 +60,7 @@ class Controller:
         self._prices = PriceList(knowledge.costs, k_max, read_shares or {}, pads=pads)
         self._beliefs = Beliefs(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
+        self._agreement = Agreement(self._beliefs)
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
         self._wide: dict[int, Look] = {}
@@ -109,11 +110,9 @@ class Controller:
         plain = self._try_plain_pass()
         wide = not plain and self._try_wide_pass()
         beliefs = [self._beliefs.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
-        budget = sum(r.budget.left for r in own) / max(1, len(own))
         if len(states) > 1:
-            beliefs = self._agreed(own, beliefs, budget)
-        each = zip(own, beliefs, factors, strict=True)
-        plans = iter([self._plan(r, b, f, own, f * budget) for r, b, f in each])
+            beliefs = self._agreement.of(own, beliefs, states)
+        plans = iter([self._plan(*each, own) for each in zip(own, beliefs, factors, strict=True)])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
         if plain:
             return [DraftPlan(tuple(s for s in plan.steps if s.probe)) for plan in found]
@@ -131,46 +130,13 @@ class Controller:
         reply = self._replies[seq] = self._beliefs.begin(state, self._round)
         return reply
 
-    def _agreed(
-        self, running: Sequence[Reply], beliefs: Sequence[Sequence[Belief]], budget: float
-    ) -> list[list[Belief]]:
-        """The beliefs with what all requests do together, which can lose ``budget`` tokens each, on
-        average: the drafter that computes and gains most for all of them drafts for all.
-        """
-        found: dict[str, Together] = {}
-        for source in self._beliefs.sources:
-            own = [next((b for b in those if b.source == source), None) for those in beliefs]
-            prices = next((b.prices for b in own if b is not None and b.breadth), None)
-            if source in self._beliefs.copies or prices is None:
-                continue
-            members = [
-                Member(b.expected() if b is not None and r.can_draft else None, r.budget.bears)
-                for r, b in zip(running, own, strict=True)
-            ]
-            agreed = together(members, self._requests, prices, budget)
-            if agreed is not None:
-                found[source] = agreed
-        drafts = [source for source, agreed in found.items() if agreed.depth]
-        for source in sorted(drafts, key=lambda s: -found[s].gain)[1:]:
-            found[source] = replace(found[source], depth=0)
-        return [
-            [replace(b, together=found[b.source]) if b.source in found else b for b in those]
-            for those in beliefs
-        ]
-
     def _plan(
-        self,
-        reply: Reply,
-        beliefs: Sequence[Belief],
-        factor: float,
-        running: Sequence[Reply],
-        budget: float,
+        self, reply: Reply, beliefs: Sequence[Belief], factor: float, running: Sequence[Reply]
     ) -> DraftPlan:
-        """The plan of one of the requests; its drafts may lose ``budget`` tokens of all."""
         others = min((r.budget.left for r in running if r is not reply), default=math.inf)
         spare = reply.budget.spare * self._requests  # its price is what all of them wait
         looks = min(spare, self._beliefs.session.left + LOOKS)
-        budgets = Budgets(max(reply.budget.left, budget), factor * max(0.0, others), looks)
+        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
         reply.decision = decide(beliefs, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
         self._beliefs.planned(reply, self._round)
@@ -222,11 +188,13 @@ class Controller:
         right = {e.seq for e in evidence if e.accepted}
         longer = asking + float(curve[min(widest, len(curve) - 1)]) - 1
         for o in outcomes:
-            reply = self._replies.get(o.seq)
-            if o.other_policy or reply is None:
-                continue
             # At the expected cost of the pass: a stall is not charged to the drafter.
             gain = o.accepted - longer
+            reply = self._replies.get(o.seq)
+            if o.other_policy:
+                self._agreement.settle(o, gain)
+            if o.other_policy or reply is None:
+                continue
             reply.budget.settle(1 + o.accepted + o.forced, gain)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
@@ -285,17 +253,20 @@ class Controller:
         of them, in plain tokens of each.
         """
         spent = 0.0
+        probed = {o.probed.source for o in outcomes if o.probed is not None}
         for source in {o.source for o in outcomes if o.considered} - self._beliefs.copies:
             own = [o for o in outcomes if o.source == source and o.considered]
             places = range(max(o.considered for o in own))
-            passes = self._prices.drafter_passes(
-                [sum(o.considered > i for o in own) for i in places]
-            )
-            seconds = sum(o.draft_s for o in own)
+            rows = [sum(o.considered > i for o in own) for i in places]
+            passes, one = self._prices.drafter_passes(rows), self.costs.token_seconds(source)
             spent += passes * self._prices.token(source)
-            replies = [self._replies[o.seq] for o in own if o.seq in self._replies]
-            if all(reply.state.unread <= KEPT_UP for reply in replies):
-                self.costs.record_draft(source, passes, seconds)
+            unread = [self._replies[o.seq].state.unread for o in own if o.seq in self._replies]
+            behind = [self._prices.reading_passes(source, n) - 1 for n in unread if n > KEPT_UP]
+            seconds, read = sum(o.draft_s for o in own), one * sum(behind)
+            # Among several one is behind nearly always, and only a bound would never rise again.
+            known = not behind or (len(own) > 1 and read < seconds / 2)
+            if known and source not in probed:
+                self.costs.record_draft(source, passes, seconds - read)
             else:
                 self.costs.record_draft_at_most(source, seconds / passes)
         return spent

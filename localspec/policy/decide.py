@@ -50,6 +50,8 @@ class Decided(StrEnum):
     """It has not read the text."""
     GAIN = "gain"
     """It gains too little."""
+    OTHER = "other"
+    """Another one drafts for all requests."""
     BUDGET = "budget"
     """The budgets do not have what a draft may lose."""
 
@@ -129,8 +131,17 @@ def decide(beliefs: Sequence[Belief], unread: int, budgets: Budgets) -> Decision
         if candidate.decided in {Decided.ASKED, Decided.TRIAL, Decided.COPIES}:
             steps.append(_step(candidate, rate_without))
         if candidate.decided is Decided.ASKED and len(beliefs) > 1:
-            rate_without = max(rate_without, belief.expected().rate(belief.prices))
+            rate_without = max(rate_without, _rate(belief))
     return Decision((*probes, *reversed(steps)), tuple(reversed(candidates)))
+
+
+def _rate(belief: Belief) -> float:
+    """Tokens for the time of a plain one, by the draft that is asked for."""
+    expected, costs = belief.expected(), belief.prices.costs
+    if belief.together is None:
+        return expected.rate(belief.prices)
+    last = belief.together.depth - 1
+    return float((1 + expected.accepted()[0][last]) / costs[last])
 
 
 def _copying(belief: Belief, budgets: Budgets) -> Candidate:
@@ -169,10 +180,15 @@ def _in_company(
     """It is asked if all draft: they decide together."""
     decided = Decided.GAIN
     if all_of_them.depth:
-        decided = Decided.ASKED if read else Decided.UNREAD
+        decided = Decided.TRIAL if all_of_them.tried else Decided.ASKED
+    elif all_of_them.other:
+        decided = Decided.OTHER
     elif all_of_them.gain > MARGIN:
         decided = Decided.BUDGET
-    probes = decided is not Decided.ASKED and belief.probe <= budgets.looks
+    if not read and (all_of_them.depth or belief.expected().gain(belief.prices) > MARGIN):
+        decided = Decided.UNREAD
+    asked = decided in {Decided.ASKED, Decided.TRIAL}
+    probes = not asked and belief.probe <= budgets.looks
     return Candidate(belief, decided, budgets, all_of_them.gain, probes)
 
 

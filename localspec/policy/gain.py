@@ -132,13 +132,12 @@ class Expected:
         short = losses - low * (self._sums[whole] + prices.part * self._powers[whole])
         return charge(losses, np.maximum(short, 0.0), low * self._sums[1:])
 
-    def accepted(self) -> NDArray[np.float64]:
-        """(K,) tokens of a draft that are expected to be accepted, whatever its confidences."""
-        return np.asarray(self._usual * self._sums[1:])
-
-    def accepted_at_worst(self) -> NDArray[np.float64]:
-        """(K,) the same in the cautious case."""
-        return np.asarray(self._cautious(self._usual) * self._sums[1:])
+    def accepted(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(K,) tokens of a draft that are expected to be accepted, whatever its confidences, and
+        the same in the cautious case.
+        """
+        chance, later = self._usual, self._sums[1:]
+        return chance * later, self._cautious(chance) * later
 
     @property
     def _usual(self) -> float:

@@ -203,8 +203,10 @@ class PriceList:
         """Cost of reading so many tokens of one request and computing one, to all requests, summed
         up; as the target reads, if unknown.
         """
+        return self.requests * self.token(source) * self.reading_passes(source, unread)
+
+    def reading_passes(self, source: str, unread: int) -> float:
+        """Passes of a drafter over one row that take as long as reading so many tokens."""
         if source in self._read_shares:
-            times = max(1.0, self._read_shares[source] * unread)
-        else:
-            times = self.costs.pass_seconds(max(1, unread)) / self.costs.pass_seconds(1)
-        return self.requests * self.token(source) * times
+            return max(1.0, self._read_shares[source] * unread)
+        return self.costs.pass_seconds(max(1, unread)) / self.costs.pass_seconds(1)

@@ -134,6 +134,9 @@ def sentence(c: Candidate, shown: Status) -> Speculation:
         case Decided.UNREAD:
             why = f"the draft has not read {shown.unread} tokens of this text"
             found = parked(why, "the draft has not read this text")
+        case Decided.OTHER:
+            why = "another drafter drafts for all requests, which gains more"
+            found = parked(why, "another drafter drafts now")
         case Decided.BUDGET:
             found = not_affordable(c, shown.requests)
         case Decided.GAIN | Decided.TRIAL | Decided.COPIES if prices.most_gain <= margin:
@@ -214,15 +217,16 @@ def _usual(c: Candidate) -> tuple[float, int]:
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
     """Why nothing is drafted that may pay: it may lose more than this reply has, or than all."""
-    all_of_them, (chance, best) = c.belief.together, _usual(c)
+    all_of_them = c.belief.together
     if all_of_them is None:
+        chance, best = _usual(c)
         risk, budget = c.belief.expected().risk(c.belief.prices, chance)[best - 1], c.budgets.reply
         whose = "this reply can lose"
     else:
         risk, budget = all_of_them.risk, all_of_them.budget
         whose = f"each of {requests} replies can lose"
         if risk <= max(0.0, budget):
-            why = f"{_DELAYS}{_together(requests)}: some have lost as much by them as they may"
+            why = f"{_DELAYS}{_together(requests)}: some can lose no more by them now"
             return parked(why, _DELAYS)
     why = f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and "
     return parked(

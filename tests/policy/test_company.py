@@ -42,7 +42,7 @@ def shown(right: float) -> Expected:
 
 def test_all_draft_as_far_as_gains_the_most_for_the_mean_of_them() -> None:
     good, bad = shown(0.95), shown(0.1)
-    agreed = together([Member(good, 9.0), Member(bad, 9.0), Member(None, 9.0)], 3, FLAT, 9.0)
+    agreed = together([Member(good, 9.0), Member(bad, 9.0), Member(None, 9.0)], FLAT, 9.0)
     assert agreed is not None
     gains = []
     for k in range(1, 6):
@@ -55,11 +55,11 @@ def test_all_draft_as_far_as_gains_the_most_for_the_mean_of_them() -> None:
 def test_none_drafts_where_that_gains_nothing_for_all_of_them() -> None:
     """One of eight would gain by it."""
     members = [Member(shown(0.95), 9.0), *[Member(None, 9.0)] * 7]
-    agreed = together(members, 8, FLAT, 9.0)
+    agreed = together(members, FLAT, 9.0)
     assert agreed is not None
     assert agreed.depth == 0
     assert agreed.gain < 0.03
-    alone = together(members[:1], 1, FLAT, 9.0)
+    alone = together(members[:1], FLAT, 9.0)
     assert alone is not None
     assert alone.depth > 0
 
@@ -70,7 +70,7 @@ def test_drafts_are_as_long_as_all_can_lose_and_each_can_bear() -> None:
 
     def depth(right: float, prices: Prices, budget: float, bears: float) -> int:
         members = [Member(shown(right), 9.0)] * 3 + [Member(None, bears)]
-        agreed = together(members, 4, prices, budget)
+        agreed = together(members, prices, budget)
         assert agreed is not None
         return agreed.depth
 

@@ -187,7 +187,7 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
     [
         (1, 0.01, 9.0, "this reply can lose 0.0 now"),
         (4, 0.01, 9.0, "each of 4 replies can lose 0.0 now"),
-        (4, 9.0, 0.01, "some have lost as much by them as they may"),
+        (4, 9.0, 0.01, "some can lose no more by them now"),
     ],
 )
 def test_a_draft_that_this_reply_or_all_cannot_afford_says_who(
@@ -200,7 +200,7 @@ def test_a_draft_that_this_reply_or_all_cannot_afford_says_who(
     belief = Belief("model", lambda: expected, prices)
     if requests > 1:
         members = [Member(expected, 9.0)] * requests + [Member(None, bears)]
-        belief = replace(belief, together=together(members, requests + 1, prices, budget))
+        belief = replace(belief, together=together(members, prices, budget))
     (candidate,) = decide([belief], 0, Budgets(budget, 9.0, 0.0)).candidates
     assert candidate.decided == "budget"
     assert says in (not_affordable(candidate, requests).reason or "")
