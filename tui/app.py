@@ -30,8 +30,9 @@ from tui.controllers.status import ExpertChosen
 from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import MAKES_REPLIES, ChatScreen
+from tui.session.archive import SavedChat
 from tui.session.commands import SPECS
-from tui.session.recorder import ChatRecorder, SavedChat
+from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf

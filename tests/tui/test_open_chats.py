@@ -17,9 +17,10 @@ from localspec.chats.store import ChatStore
 from localspec.core.errors import ChatsError, DecodeError
 from localspec.core.options import Options
 from localspec.core.processes import children, place, starts
+from tui.session.archive import ChatArchive
 from tui.session.conversation import Conversation
 from tui.session.open_chats import Presence
-from tui.session.recorder import ChatArchive, ChatRecorder
+from tui.session.recorder import ChatRecorder
 from tui.session.session_engine import Phase
 from tui.terminal import resources
 

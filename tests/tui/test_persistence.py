@@ -21,8 +21,9 @@ from localspec.chats.values import Chat, model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
 from tui.screens.chats import Preview
+from tui.session.archive import ChatArchive, SavedChat
 from tui.session.conversation import Conversation
-from tui.session.recorder import ChatArchive, ChatRecorder, SavedChat
+from tui.session.recorder import ChatRecorder
 from tui.session.session_engine import Phase
 from tui.widgets.chat_log import KEEP, SLACK
 

@@ -10,7 +10,7 @@ from tui.controllers.chat_context import ChatContext
 from tui.controllers.log_tools import MessageFinder
 from tui.input.completion import Known
 from tui.render.text import plain
-from tui.session.recorder import ChatArchive
+from tui.session.archive import ChatArchive
 from tui.session.session_engine import Phase
 
 

@@ -25,7 +25,7 @@ from tui.input import keymap
 from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain, thought
 from tui.screens.sized import PickerScreen
-from tui.session.recorder import ChatArchive
+from tui.session.archive import ChatArchive
 from tui.terminal.resources import Rests
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines

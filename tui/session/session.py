@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from localspec.core.errors import UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
+from tui.session.archive import SavedChat
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.notifications import (
@@ -24,7 +25,7 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats, Presence
-from tui.session.recorder import ChatRecorder, SavedChat
+from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
 from tui.session.session_engine import Phase, SessionEngine
 from tui.session.settings import Settings
