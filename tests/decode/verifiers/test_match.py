@@ -23,8 +23,7 @@ from localspec.testing import Fixed, TableModel
 
 SEEDS = range(30)
 TOKENS = 24
-"""In one case a mistake that changes one token in 150 is found 99 times in 100 (1 - (1 - 1/150)^720).
-"""
+"""One case finds a mistake in one token of 150 with 99 %: 1 - (1 - 1/150)^720."""
 TARGET = tables.random_table(1, v=5)
 DRAFT = tables.blend(TARGET, tables.random_table(2, v=5), 0.4)
 SETTINGS = {
