@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tables
-from frequencies import FALSE_ALARM, p_value_of
+from frequencies import FALSE_ALARM, p_value_by_looks, p_value_of
 from ruled import Ruled, turns
 from tables import PROMPT, WARM
 
@@ -77,8 +77,10 @@ def said(drafter: Drafter, verifier: Verifier, seed: int, policy: object) -> tup
 @pytest.mark.parametrize("shape", LISTED)
 def test_rejection_follows_the_masked_target(shape: str) -> None:
     drafter = tables.shaped_drafter(shape, DRAFT)
-    found = (said(drafter, Rejection(), seed, Fixed(3)) for seed in range(500))
-    assert p_value_of(found, EXACT) > FALSE_ALARM
+    assert (
+        p_value_by_looks(lambda seed: said(drafter, Rejection(), seed, Fixed(3)), EXACT, 700)
+        > FALSE_ALARM
+    )
 
 
 @pytest.mark.slow
@@ -89,8 +91,10 @@ def test_rejection_follows_the_masked_target_with_the_products_drafters(kind: st
         "tree": (tables.branching(DRAFT, Proposal.SAMPLED), tables.Broad()),
         "lookahead": (Lookahead(), tables.Broad()),
     }[kind]
-    found = (said(drafter, Rejection(), seed, policy) for seed in range(500))
-    assert p_value_of(found, EXACT) > FALSE_ALARM
+    assert (
+        p_value_by_looks(lambda seed: said(drafter, Rejection(), seed, policy), EXACT, 700)
+        > FALSE_ALARM
+    )
 
 
 class _Unmasked(Drafter):

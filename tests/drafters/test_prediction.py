@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tables
+from frequencies import FALSE_ALARM, p_value_by_looks
 from policy_world import Timeless
 
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
@@ -166,18 +167,12 @@ def test_a_reply_is_the_same_whatever_was_predicted(sampling: Sampling) -> None:
 
 @pytest.mark.slow
 def test_under_rejection_the_distribution_is_the_targets_own() -> None:
-    """The first two tokens of 6,000 replies, compared by χ² at a false alarm of 1e-4."""
-    joint = tables.exact_joint(TABLE, 2)
-    counts = dict.fromkeys(joint, 0)
-    for seed in range(6000):
-        found = run(PredictionDrafter(), Rejection(), [4, 2, 4], seed=seed, n=2)
-        counts[tuple(found.tokens[2:4])] += 1
-    expected = {pair: 6000 * p for pair, p in joint.items()}
-    chi2 = sum((counts[pair] - e) ** 2 / e for pair, e in expected.items())
-    degrees = len(joint) - 1
-    # Wilson and Hilferty's approximation; 3.72 standard deviations
-    bound = degrees * (1 - 2 / (9 * degrees) + 3.72 * (2 / (9 * degrees)) ** 0.5) ** 3
-    assert chi2 < bound
+    """The first two tokens of up to 8,000 replies, by χ² at a false alarm of 1e-4."""
+
+    def said(seed: int) -> tuple[int, ...]:
+        return tuple(run(PredictionDrafter(), Rejection(), [4, 2, 4], seed=seed, n=2).tokens[2:4])
+
+    assert p_value_by_looks(said, tables.exact_joint(TABLE, 2), 8_000) > FALSE_ALARM
 
 
 def test_a_prediction_of_one_request_is_drafted_for_no_other() -> None:

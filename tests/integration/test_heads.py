@@ -5,7 +5,6 @@ name and numbers where they belong to another target.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ import head_files
 import numpy as np
 import pytest
 from contexts import opened
+from frequencies import FALSE_ALARM, p_value_by_looks
 from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
 from replies import ENDLESS, HELLO, WARM, exact, last
-from scipy import stats
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
@@ -253,26 +252,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 def test_a_trained_head_leaves_the_distribution_alone(
     trained: dict[str, Pair], kind: str, drafter: str
 ) -> None:
-    """600 draws of two tokens under rejection against the target's own distribution of them.
+    """Up to 850 draws of two tokens under rejection against the target's own distribution of them.
 
     The test alarms falsely with a probability of 1e-4.
     """
-    runs, full = 600, Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    said, counts = [Message("user", "Tell me something.")], Counter[tuple[int, ...]]()
+    runs, full = 850, Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    chat = [Message("user", "Tell me something.")]
     options = trained[kind].options(
         draft_max=2, verifier="rejection", drafter=(drafter,), threads=1
     )
     with Runtime.open(options) as runtime:
-        for seed in range(runs):
-            reply = last(runtime.reply(said, sampling=full, seed=seed, max_tokens=3))
-            counts[tuple(reply.tokens[:2])] += 1
-        expected = joint(runtime, said, full)
-    common = [pair for pair, p in expected.items() if p * runs >= 8]
-    rest = 1 - sum(expected[pair] for pair in common)
-    seen = [*(counts[pair] for pair in common), runs - sum(counts[pair] for pair in common)]
-    wanted = [*(runs * expected[pair] for pair in common), runs * rest]
-    assert len(common) > 3
-    assert stats.chisquare(seen, wanted, sum_check=False).pvalue > 1e-4
+        common = {pair: p for pair, p in joint(runtime, chat, full).items() if p * runs >= 8}
+        others = {(): 1 - sum(common.values())}
+
+        def said(seed: int) -> tuple[int, ...]:
+            reply = last(runtime.reply(chat, sampling=full, seed=seed, max_tokens=3))
+            return pair if (pair := tuple(reply.tokens[:2])) in common else ()
+
+        assert len(common) > 3
+        assert p_value_by_looks(said, common | others, runs) > FALSE_ALARM
 
 
 def joint(

@@ -21,8 +21,9 @@ from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableModel
 
-SEEDS = range(60)
+SEEDS = range(30)
 TOKENS = 24
+"""One case finds a mistake in one token of 150 with 99 %: 1 - (1 - 1/150)^720."""
 TARGET = tables.random_table(1, v=5)
 DRAFT = tables.blend(TARGET, tables.random_table(2, v=5), 0.4)
 SETTINGS = {
