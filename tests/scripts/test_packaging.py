@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import brief_doctor
 import portable_wheel
 import pytest
 from bootstrap_steps import Failure
@@ -192,6 +193,7 @@ class Installation:
         for path in Path(sysconfig.get_path("platlib")).iterdir():
             if "localspec" not in path.name and path.suffix != ".pth":
                 (lent / path.name).symlink_to(path)
+        brief_doctor.write(lent)
         (packages,) = (self.environment / "lib").glob("python*/site-packages")
         (packages / "lent.pth").write_text(f"{lent}\n")
         self.packages = packages
