@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import brief_doctor
+import known_speed
 import portable_wheel
 import pytest
 from bootstrap_steps import Failure
@@ -204,6 +205,10 @@ class Installation:
             "LOCALSPEC_KERNELS": "llama",  # compiling ours takes a minute
         }
         (folder / "home").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", self.environ["HOME"])
+            patch.delenv("LOCALSPEC_HOME", raising=False)
+            known_speed.save()
         python = self.environment / "bin" / "python"
         # Installing pip there takes longer than all that it does.
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", archive]
