@@ -25,6 +25,9 @@ from localspec.models.catalog import catalog
 settings.register_profile("localspec", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile("localspec")
+# The programs that tests start, and the processes of xdist, find our modules compiled, whatever the
+# environment says: else each compiles them anew, which is up to half of its processor time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests make folders of a user as most systems have them; where groups may write by default, as on
 # Debian 13, our code would rightly refuse those.
 os.umask(0o022)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import gguf_tools
+import known_speed
 import psutil
 import pytest
 from command_runs import one_line, pair
@@ -214,6 +215,7 @@ def test_a_closed_pipe_ends_quietly(files: Files) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("args", ["--help", "completion bash", "models", "show {target} --json"])
 def test_stdout_that_cannot_be_written_is_one_line(files: Files, args: str) -> None:
+    known_speed.save()
     asked = [sys.executable, "-m", "localspec", *args.format(target=files.target).split()]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -227,8 +229,9 @@ def test_ctrl_c_keeps_what_was_said_and_exits_130(files: Files) -> None:
     slow = gguf_tools.write_llama(
         files.folder / "slow.gguf", width=768, layers=8, context=2048, eos=0, seed=8
     )
+    asked = ["run", "x", "-m", str(slow), "-t", "1", "--seed", "1", "--threads", "1"]
     with subprocess.Popen(
-        [sys.executable, "-m", "localspec", "run", "x", "-m", str(slow), "-t", "1", "--seed", "1"],
+        [sys.executable, "-m", "localspec", *asked],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -346,8 +349,9 @@ def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
 def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
     # It waited for 100 s once, perhaps since the signal came just before the wait, between Python's
     # last look for signals and the system call; the supervising process ends such a wait now.
+    asked = ["chat", str(files.target), "-n", "3", "--threads", "1"]
     with subprocess.Popen(
-        [sys.executable, "-m", "localspec", "chat", str(files.target), "-n", "3"],
+        [sys.executable, "-m", "localspec", *asked],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

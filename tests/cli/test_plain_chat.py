@@ -19,7 +19,8 @@ from localspec.chats.store import ChatStore
 from localspec.cli import interrupt
 
 ROOT = Path(__file__).parent.parent.parent
-_LINE = [sys.executable, "-m", "localspec", "chat", "--plain"]
+# On one thread: how many are best is measured else, in each new home.
+_LINE = [sys.executable, "-m", "localspec", "chat", "--plain", "--threads", "1"]
 
 
 def test_commands_are_carried_out_in_a_pipe(files: Files) -> None:
@@ -116,7 +117,7 @@ def talking(*words: str) -> Iterator[Line]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
 def test_ctrl_c_stops_the_reply_and_a_second_one_at_the_prompt_ends(slow: Path) -> None:
-    with talking(str(slow), "-t", "1", "--seed", "1", "--threads", "1") as line:
+    with talking(str(slow), "-t", "1", "--seed", "1") as line:
         for question in ("hello", "and again"):
             line.wait("You: ")
             line.type(f"{question}\r")

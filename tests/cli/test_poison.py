@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import brief_doctor
 import gguf
 import gguf_tools
 import known_speed
@@ -52,8 +53,7 @@ def on_terminal(*words: str, keys: bytes = b"", until: str = "", seconds: float 
         stdout=slave,
         stderr=slave,
         cwd=ROOT,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"},
+        env=os.environ | {"TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"},
         start_new_session=True,
     )
     os.close(slave)
@@ -109,6 +109,9 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         encoding="utf-8",
     )
     known_speed.save()
+    custom = tmp_path / "custom"
+    brief_doctor.write(custom)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(custom)]))
     (home / "config" / "config.toml").write_text(
         f"[presets.poison]\nsystem = {value}\n", encoding="utf-8"
     )

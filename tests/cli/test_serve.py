@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import httpx2
+import known_speed
 import psutil
 import pytest
 
@@ -96,8 +97,10 @@ def program(tmp_path):
     """A server of the demo pair at a Unix socket, with a client; it is killed at the end."""
     path = tmp_path / "s.sock"
     environment = os.environ | {"LOCALSPEC_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    known_speed.save()
+    asked = ["serve", "demo", "--unix", str(path), "--threads", "1"]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "localspec", "serve", "demo", "--unix", str(path)],
+        [sys.executable, "-P", "-m", "localspec", *asked],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

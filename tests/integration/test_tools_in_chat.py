@@ -6,7 +6,7 @@ import sys
 
 import click
 import pytest
-from mcp_servers import GOOD
+from mcp_servers import GOOD, LIGHT
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.chats.calls import reply_messages
@@ -21,15 +21,21 @@ from localspec.grammar import tools as grammar_tools
 
 @pytest.fixture
 def maths(tmp_path, monkeypatch):
+    """A server whose tools are add and sleep."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    program = tmp_path / "server.py"
-    program.write_text(GOOD)
-    entry = {"command": sys.executable, "args": [str(program)]}
+    write(tmp_path, LIGHT)
+
+
+def write(folder, program):
+    """A server called maths, in mcp.json."""
+    (folder / "server.py").write_text(program)
+    entry = {"command": sys.executable, "args": [str(folder / "server.py")]}
     file = paths.make(paths.config_dir()) / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"maths": entry}}))
 
 
-def test_a_model_calls_a_tool_and_reads_its_result(maths):
+def test_a_model_calls_a_tool_and_reads_its_result(tmp_path):
+    write(tmp_path, GOOD)  # which has its protocol from the library
     question = ReplyRequest(
         (Message("user", "Add 20 and 22."),), sampling=Sampling(temperature=0), seed=1
     )
@@ -69,8 +75,8 @@ def test_tools_that_the_settings_leave_out_are_not_offered_by_flags(maths):
     file.write_text('tools = "maths/add"\n')
     with acting(("maths/*",), None, lambda: False) as act:
         assert [tool.place for tool in act.tools.tools] == ["maths/add"]
-    refused = "maths/fails is left out by the setting tools of config.toml"
-    with pytest.raises(UsageError, match=refused), acting(("maths/fails",), None, lambda: False):
+    refused = "maths/sleep is left out by the setting tools of config.toml"
+    with pytest.raises(UsageError, match=refused), acting(("maths/sleep",), None, lambda: False):
         pass
     file.write_text('tools = "none"\n')
     settings.cache_clear()

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.core.files import paths
+from localspec import cli
+from localspec.cli import acting, run
 
 MODEL = Path(__file__).parents[1] / "data" / "calling" / "caller.gguf"
 FROM_PYPI = ("mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")
@@ -41,6 +42,7 @@ def programs(tmp_path_factory):
     files = [npm, "install", "--silent", "--global", "--prefix", folder, FROM_NPM]
     of_python = [sys.executable, "-m", "venv", "--without-pip", folder]
     others = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
+    others.append("--no-compile")  # a start compiles what it needs, and keeps it
     with installing(files):  # npm waits for the network for the most part
         with installing(of_python):
             pass
@@ -62,12 +64,14 @@ def installing(command):
         pytest.skip(f"servers from PyPI and npm cannot be installed here: {' '.join(last)}")
 
 
-@pytest.fixture
-def desk(tmp_path, monkeypatch, programs):
-    """A folder with letters and a repository, the three servers, a page; the address of it."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    work = tmp_path / "work"
-    notes, letters, page = work / "notes", work / "letters", tmp_path / "site"
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory, programs):
+    """A folder with letters and a repository, a home with the three servers, a page; that home and
+    the address of the page. The servers only read.
+    """
+    place = tmp_path_factory.mktemp("desk")
+    work, home = place / "work", place / "home"
+    notes, letters, page = work / "notes", work / "letters", place / "site"
     for folder in (notes, letters, page):
         folder.mkdir(parents=True)
     (letters / "harbour.md").write_text("The harbour opens at 9.\n")
@@ -91,13 +95,13 @@ def desk(tmp_path, monkeypatch, programs):
     }
     for server in servers.values():  # a loaded machine takes longer than the usual 30 s
         server |= {"cwd": str(work), "startup_timeout": 300, "timeout": 300}
-    file = paths.make(paths.config_dir()) / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": servers}))
+    (home / "config").mkdir(parents=True, mode=0o700)
+    (home / "config" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     handler = functools.partial(Quiet, directory=str(page))
     site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     serving = threading.Thread(target=site.serve_forever, args=(0.05,))
     serving.start()
-    yield f"http://127.0.0.1:{site.server_port}/museum.html"
+    yield home, f"http://127.0.0.1:{site.server_port}/museum.html"
     site.shutdown()
     serving.join()
     site.server_close()
@@ -108,26 +112,53 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def answered(question):
-    """The calls of a whole task, each as (place, arguments, result), and the answer."""
-    flags = [word for tool in ALLOWED for word in ("--allow-tool", tool)]
-    command = [sys.executable, "-m", "localspec", "run", "-m", str(MODEL), "-t", "0", "--json"]
-    done = subprocess.run(
-        [*command, "-d", "none", *flags, question], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    calls = [(c["tool"], c["arguments"], c["result"]) for c in found["calls"]]
-    return calls, found["text"].strip()
+@pytest.fixture(scope="module")
+def running(desk):
+    """The tools of the servers, which run for all tests: to start them takes ten seconds."""
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LOCALSPEC_HOME", str(desk[0]))
+            act = stack.enter_context(acting.acting(ALLOWED, None, lambda: False))
+        yield act
 
 
-def test_a_folder_is_listed(desk):
+@pytest.fixture
+def page(desk):
+    return desk[1]
+
+
+@pytest.fixture
+def answered(running, monkeypatch, capsys):
+    """Answers a question as `run` does: the calls of a whole task, each as (place, arguments,
+    result), and the answer.
+    """
+
+    @contextlib.contextmanager
+    def same(names, folder, cancelled):
+        assert (names, folder) == (ALLOWED, None)
+        running.begin()  # nothing of another question is left
+        running.cancelled = cancelled
+        yield running
+
+    def answer(question):
+        flags = [word for tool in ALLOWED for word in ("--allow-tool", tool)]
+        model = ["-m", str(MODEL), "-d", "none", "-t", "0"]
+        assert cli.call(["run", *model, "--json", *flags, question]) == 0
+        found = json.loads(capsys.readouterr().out)
+        calls = [(c["tool"], c["arguments"], c["result"]) for c in found["calls"]]
+        return calls, found["text"].strip()
+
+    monkeypatch.setattr(run, "acting", same)
+    return answer
+
+
+def test_a_folder_is_listed(answered):
     calls, answer = answered('Which files are in "letters"?')
     assert calls == [("files/list_directory", {"path": "letters"}, "[FILE] harbour.md")]
     assert answer == "letters has harbour.md."
 
 
-def test_a_question_that_needs_two_tools_takes_the_result_of_one_for_the_other(desk):
+def test_a_question_that_needs_two_tools_takes_the_result_of_one_for_the_other(answered):
     calls, answer = answered('What does the first file in "letters" say?')
     assert [call[:2] for call in calls] == [
         ("files/list_directory", {"path": "letters"}),
@@ -136,20 +167,20 @@ def test_a_question_that_needs_two_tools_takes_the_result_of_one_for_the_other(d
     assert answer == "letters/harbour.md says: The harbour opens at 9."
 
 
-def test_the_last_commit_of_a_repository_is_told(desk):
+def test_the_last_commit_of_a_repository_is_told(answered):
     calls, answer = answered('Who made the last commit in "plans"?')
     assert [call[:2] for call in calls] == [("git/git_log", {"repo_path": "plans"})]
     assert "Author: Lena" in calls[0][2]
     assert answer == "By Lena: Paint the old bridge"
 
 
-def test_a_page_is_fetched_and_quoted(desk):
-    calls, answer = answered(f'What does the page "{desk}" say about the museum?')
-    assert [call[:2] for call in calls] == [("web/fetch", {"url": desk})]
+def test_a_page_is_fetched_and_quoted(answered, page):
+    calls, answer = answered(f'What does the page "{page}" say about the museum?')
+    assert [call[:2] for call in calls] == [("web/fetch", {"url": page})]
     assert answer == "The page says: The museum is open from 10 to 17."
 
 
-def test_a_file_that_is_not_there_is_told_as_a_failure(desk):
+def test_a_file_that_is_not_there_is_told_as_a_failure(answered):
     calls, answer = answered('What does "notes/nothing.txt" say?')
     assert [call[:2] for call in calls] == [("files/read_text_file", {"path": "notes/nothing.txt"})]
     assert "ENOENT: no such file or directory" in calls[0][2]

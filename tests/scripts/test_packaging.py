@@ -11,6 +11,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import brief_doctor
+import known_speed
 import portable_wheel
 import pytest
 from bootstrap_steps import Failure
@@ -192,6 +194,7 @@ class Installation:
         for path in Path(sysconfig.get_path("platlib")).iterdir():
             if "localspec" not in path.name and path.suffix != ".pth":
                 (lent / path.name).symlink_to(path)
+        brief_doctor.write(lent)
         (packages,) = (self.environment / "lib").glob("python*/site-packages")
         (packages / "lent.pth").write_text(f"{lent}\n")
         self.packages = packages
@@ -202,6 +205,10 @@ class Installation:
             "LOCALSPEC_KERNELS": "llama",  # compiling ours takes a minute
         }
         (folder / "home").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", self.environ["HOME"])
+            patch.delenv("LOCALSPEC_HOME", raising=False)
+            known_speed.save()
         python = self.environment / "bin" / "python"
         # Installing pip there takes longer than all that it does.
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", archive]

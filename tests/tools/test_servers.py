@@ -13,7 +13,7 @@ import httpx2
 import psutil
 import pytest
 import pytest_asyncio
-from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, LATER, NOISE, SILENT
+from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, LATER, LIGHT, NOISE, ROUGH, SILENT
 from waiting import turn, until_so
 
 from localspec.core.errors import QueueFullError
@@ -183,7 +183,7 @@ async def test_calls_that_wait_for_their_turn_start_no_server_that_was_ended(
     spec, open_box, monkeypatch
 ):
     monkeypatch.setattr(server_module, "_AT_ONCE", 1)
-    box = await open_box(spec(GOOD))
+    box = await open_box(spec(LIGHT))
     tool = box.find("tester__sleep")
     calls = [asyncio.ensure_future(box.call(tool, {"seconds": 60}, 100)) for _ in range(3)]
     for _ in range(5):
@@ -234,7 +234,7 @@ async def test_several_calls_run_side_by_side(shared_box):
 @pytest.mark.slow
 async def test_a_server_that_is_closed_leaves_no_process(spec, open_box):
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    box = await open_box(spec(GOOD))
+    box = await open_box(spec(LIGHT))
     begun = {p.pid for p in psutil.Process().children(recursive=True)} - before
     assert len(begun) >= 2
     await box.close()
@@ -255,7 +255,7 @@ async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
 
 async def test_a_server_that_writes_much_to_stderr_is_not_stopped_by_a_full_pipe(spec, open_box):
     wordy = "import sys\nsys.stderr.write('words ' * 100_000)\nsys.stderr.flush()\n"
-    box = await open_box(spec(wordy + GOOD))
+    box = await open_box(spec(wordy + LIGHT))
     assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
 
 
@@ -303,7 +303,7 @@ async def test_a_schema_whose_trial_was_ended_from_outside_is_tried_again(monkey
 
 
 async def test_a_message_that_cannot_be_written_ends_its_server_at_once(spec, open_box):
-    box = await open_box(spec(GOOD, seconds=60.0))
+    box = await open_box(spec(LIGHT, seconds=60.0))
     assert "cannot be written" in (await called(box, "tester__add", a="\ud800", b=2)).text
     assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
 
@@ -315,7 +315,7 @@ async def test_a_message_without_end_is_cut_off(spec, open_box):
 
 @pytest.mark.slow
 async def test_a_flood_ends_the_server_and_nothing_else(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "good"))
+    box = await open_box(spec(ROUGH, "bad"), spec(LIGHT, "good"))
     flooded = await called(box, "bad__floods")
     assert flooded.failed
     assert "more than 8 MB" in flooded.text
@@ -328,16 +328,16 @@ async def test_a_flood_ends_the_server_and_nothing_else(spec, open_box):
 
 @pytest.mark.slow
 async def test_a_server_that_dies_is_told_and_started_again(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"))
+    box = await open_box(spec(ROUGH, "bad"))
     died = await called(box, "bad__dies")
     assert died.failed
     assert "exit status 7" in died.text
-    assert not (await called(box, "bad__forges")).failed
+    assert not (await called(box, "bad__speaks")).failed
 
 
 @pytest.mark.slow
 async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad", seconds=0.3))
+    box = await open_box(spec(ROUGH, "bad", seconds=0.3))
     hung = await called(box, "bad__hangs")
     assert hung.failed
     assert "no answer within 0.3 seconds" in hung.text
@@ -345,7 +345,7 @@ async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
 
 @pytest.mark.slow
 async def test_a_call_can_be_cancelled(spec, open_box):
-    box = await open_box(spec(GOOD))
+    box = await open_box(spec(LIGHT))
     call = asyncio.create_task(called(box, "tester__sleep", seconds=3600))
     await asyncio.sleep(0.5)
     call.cancel()
@@ -395,8 +395,8 @@ async def test_a_name_of_another_server_stays_the_name_of_its_own(shared_box):
 
 @pytest.mark.slow
 async def test_two_servers_cannot_share_the_name_of_a_tool(spec, open_box):
-    box = await open_box(spec(GOOD, "a b"), spec(GOOD, "a_b"))
-    assert [tool.server for tool in box.offered] == ["a b"] * 3
+    box = await open_box(spec(LIGHT, "a b"), spec(LIGHT, "a_b"))
+    assert [tool.server for tool in box.offered] == ["a b"] * 2
     assert "another tool has its name" in box.left_out(box.servers[1])[0]
 
 
@@ -464,7 +464,7 @@ def test_the_process_of_a_server_has_a_limit_of_memory():
 
 @pytest.mark.slow
 async def test_a_server_that_is_switched_off_is_not_called(spec, open_box):
-    box = await open_box(spec(GOOD))
+    box = await open_box(spec(LIGHT))
     tool = box.find("tester__add")
     await box.servers[0].switch(on=False)
     assert box.offered == ()
@@ -508,7 +508,7 @@ async def test_a_process_that_ends_in_the_middle_of_a_line_is_not_said_to_have_s
 
 
 async def test_a_disabled_server_is_not_started(spec, open_box):
-    box = await open_box(spec(GOOD, disabled=True))
+    box = await open_box(spec(LIGHT, disabled=True))
     assert box.servers[0].state.phase == "off"
     assert isinstance(box.servers[0], ServerProcess)
     assert box.servers[0]._process is None
