@@ -108,7 +108,9 @@ _FILE_TYPES = {"Q4_K_M": 15, "F16": 1}
 def test_the_demo_in_other_weights_does_not_diverge_in_strict_mode(
     tmp_path: Path, weights: str, together: str | None
 ) -> None:
-    """In a process of its own: whether products are tiled is decided once for a process."""
+    """In a process of its own: whether products are tiled is decided once for a process. In a
+    batch the rows themselves are compared, so fewer prompts are enough.
+    """
     start()
     target = tmp_path / "target.gguf"
     params = c_api.llama_model_quantize_default_params()
@@ -117,10 +119,13 @@ def test_the_demo_in_other_weights_does_not_diverge_in_strict_mode(
     assert c_api.llama_model_quantize(str(small).encode(), str(target).encode(), params) == 0
     command = [sys.executable, "-P", "-m", "localspec", "verify", str(target)]
     command += ["-d", str(DEMO_DIR / "draft.gguf"), "--strict", "--threads", "1", "--json"]
-    command += ["-n", "40", "--limit", "4", *(["--together", together] if together else [])]
+    command += ["-n", "40"]
+    command += ["--limit", "2", "--together", together] if together else ["--limit", "3"]
     home = os.environ | {"LOCALSPEC_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["exact"]
     assert all(setting["accepted"] for setting in found["settings"])
+    if together:
+        assert found["noise"] == 0.0

@@ -98,20 +98,21 @@ class Fuzzer:
                         yield from self._some(operation, mode, examples, turn, end)
             turn += 1
 
-    def storm(self, seconds: float, clients: int) -> list[Finding]:
-        """Findings of several clients that send neighbours of all examples, as fast as they can.
+    def storm(self, seconds: float, clients: int, most: float = math.inf) -> list[Finding]:
+        """Findings of several clients that send neighbours of all examples, as fast as they can,
+        until the time is over or so many were sent.
 
         Answers are looked at for their status alone.
         """
         end = time.monotonic() + seconds
         with ThreadPoolExecutor(clients) as pool:
-            list(pool.map(functools.partial(self._client, end), range(clients)))
+            list(pool.map(functools.partial(self._client, end, most), range(clients)))
         return [*self.findings.values()]
 
-    def _client(self, end: float, number: int) -> None:
+    def _client(self, end: float, most: float, number: int) -> None:
         chance = random.Random(number)
         with httpx2.Client(base_url=self._url, timeout=2 * self._timeout) as client:
-            while time.monotonic() < end:
+            while time.monotonic() < end and self.sent < most:
                 path = chance.choice([*self._examples])
                 body = neighbour(self._examples[path], chance)
                 try:

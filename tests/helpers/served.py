@@ -17,6 +17,9 @@ from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener
 from localspec.serve.serving import EngineProcesses, address_of, beside, text_models
 
+DEMO = Options(model="demo", threads=1)
+"""One thread: several of llama.cpp spin while they wait for each other."""
+
 
 @dataclass
 class Notes:
@@ -59,9 +62,9 @@ def served(
 
     async def run() -> None:
         notes = Notes()
-        first, made = options or Options(model="demo"), factory or EngineProcesses()
+        first, made = options or DEMO, factory or EngineProcesses()
         slot = EngineSlots(first, made, notes, beside, most=settings.models)
-        texts = text_models(settings, options or Options(model="demo"), notes)
+        texts = text_models(settings, first, notes)
         service = Service(settings, slot, notes, texts)
         socket = bind(settings)
         server = listener(build_app(service), settings, grace=1.0)

@@ -20,8 +20,7 @@ TEXT = "The house stands by the river and the boats go by. " * 8
 LETTERS = tuple((token, -100.0) for token in range(256) if not 97 <= token <= 122)
 """A reply that is split into the same tokens again by nobody but who remembers them."""
 SHOWN = {
-    "a picture": (png(),),
-    "several pictures": (png(), png(drawn(7, 64, 120)), png()),
+    "pictures": (png(), png(drawn(7, 64, 120)), png()),
     "a sound": (sound_files.wav(1.0, 440),),
 }
 
@@ -84,7 +83,7 @@ def test_an_encoder_that_is_started_again_refuses_a_projector_that_was_replaced(
     tmp_path: Path,
 ) -> None:
     """Or its rows would be taken for those of the one that was loaded."""
-    seeing, other = written(tmp_path, "a picture")
+    seeing, other = written(tmp_path, "pictures")
     options = Options(str(seeing.model), mmproj=str(seeing.projector), draft="none", remember=False)
     asked = ReplyRequest(
         (Message("user", "What?", pictures=(Picture(data=png(), at=0),)),), max_tokens=2

@@ -15,6 +15,7 @@ import pytest
 from head_pairs import write_pairs
 from picture_files import FAMILIES, KINDS, Seeing, drawn, png, write_seeing
 from picture_reference import Part, Reference, Shown
+from shared_encoders import SharedModels, shared_models
 
 from localspec import Message, Notice, Options, ReplyRequest, Runtime
 from localspec.core import media_rows
@@ -25,6 +26,7 @@ from localspec.core.picture import Picture
 from localspec.core.sampling_params import Sampling
 from localspec.core.target import Work
 from localspec.core.values import no_draft
+from localspec.llama import projector
 from localspec.llama.encoder_child import _BREAK, _repair_breaks
 from localspec.llama.heads.tensors import mapped
 from localspec.models.catalog.projectors import find_projector, why_useless
@@ -37,9 +39,19 @@ GREEDY, WILD = Sampling(temperature=0), Sampling(temperature=1.5)
 ONE, OTHER = png(), png(drawn(7, 64, 120))
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedModels]:
+    """See `shared_encoders` for why they can be shared."""
+    with shared_models(tmp_path_factory.mktemp("models"), write_seeing) as made:
+        yield made
+
+
 @pytest.fixture(params=FAMILIES)
-def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
-    return write_seeing(tmp_path / "model", request.param)
+def seeing(
+    request: pytest.FixtureRequest, models: SharedModels, monkeypatch: pytest.MonkeyPatch
+) -> Seeing:
+    monkeypatch.setattr(projector, "EncoderProcess", models.process)
+    return models.of(request.param)
 
 
 each_kind = pytest.mark.parametrize("seeing", KINDS, indirect=True)
@@ -142,16 +154,16 @@ def test_what_is_copied_never_has_rows(tmp_path: Path) -> None:
 def test_a_picture_is_encoded_once(seeing: Seeing, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(seeing) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
-        projector = runtime.pair.target.pictures.projector
-        assert projector is not None
+        encoder = runtime.pair.target.pictures.projector
+        assert encoder is not None
         encoded: list[int] = []
-        encode = projector.encode
+        encode = encoder.encode
 
         def counted(chunk: object, rows: int) -> object:
             encoded.append(rows)
             return encode(chunk, rows)
 
-        monkeypatch.setattr(projector, "encode", counted)
+        monkeypatch.setattr(encoder, "encode", counted)
         first = asked((user("What is this?", (ONE, 0)),), sampling=GREEDY)
         said = runtime.answer(first)
         assert len(encoded) == 1
@@ -177,6 +189,7 @@ def test_another_picture_is_not_the_cached_one(seeing: Seeing) -> None:
 
 
 @pytest.mark.slow
+@each_kind
 def test_a_prompt_cut_anywhere_gives_the_same_reply(seeing: Seeing) -> None:
     """The cache serves a beginning of every length: never a part of a picture."""
     with opened(seeing, strict=seeing.model.stem != "gemma3") as runtime:
@@ -208,6 +221,7 @@ def test_a_prompt_cut_anywhere_gives_the_same_reply(seeing: Seeing) -> None:
                 assert reply.tokens == whole.tokens
 
 
+@each_kind
 def test_truncation_keeps_positions(seeing: Seeing) -> None:
     """What is read after a truncation has the positions that it would have had without."""
     with opened(seeing, kv_type="f32") as runtime:
@@ -436,9 +450,9 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
 def test_heads_draft_after_a_picture(kind: str, tmp_path: Path) -> None:
     """Also for a target with recurrent states, which no truncation brings back."""
     pair = write_pairs(tmp_path)[kind]
-    projector = picture_files.write_projector(tmp_path / "mmproj.gguf", "llava")
+    eyes = picture_files.write_projector(tmp_path / "mmproj.gguf", "llava")
     strict = kind != "mtp on a hybrid"  # which can promise no bits; the others would at a near-tie
-    options = pair.options(mmproj=str(projector), remember=False, strict=strict)
+    options = pair.options(mmproj=str(eyes), remember=False, strict=strict)
     # Control tokens are not in the text, and a reply with one is read again.
     without = tuple((token, -100.0) for token in range(3))
     with Runtime.open(options) as runtime:

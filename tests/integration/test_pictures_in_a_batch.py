@@ -4,7 +4,6 @@ process that encodes it is stopped while others compute, and may be killed.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ import pytest
 from gguf_tools import SPECIALS
 from numpy.typing import NDArray
 from picture_files import FAMILIES, KINDS, Seeing, drawn, png, write_seeing
+from shared_encoders import SharedModels, shared_models
 from waiting import until
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
@@ -48,9 +48,19 @@ def _least_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projector, "_LEAST_S", 0.0005)
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedModels]:
+    """See `shared_encoders` for why they can be shared."""
+    with shared_models(tmp_path_factory.mktemp("models"), write_seeing) as made:
+        yield made
+
+
 @pytest.fixture(params=FAMILIES)
-def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
-    return write_seeing(tmp_path / "model", request.param)
+def seeing(
+    request: pytest.FixtureRequest, models: SharedModels, monkeypatch: pytest.MonkeyPatch
+) -> Seeing:
+    monkeypatch.setattr(projector, "EncoderProcess", models.process)
+    return models.of(request.param)
 
 
 each_kind = pytest.mark.parametrize("seeing", KINDS, indirect=True)
@@ -197,27 +207,26 @@ def test_one_picture_waits_for_another_one(seeing: Seeing) -> None:
             target.audit(seq)
 
 
-@each_kind
-def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
-    with opened(seeing) as runtime:
+@pytest.mark.parametrize("family", KINDS)
+def test_a_model_is_closed_while_a_picture_is_encoded(family: str, tmp_path: Path) -> None:
+    with opened(write_seeing(tmp_path / "model", family)) as runtime:
         tokens = runtime.encode((shown("What is this?", ONE),))
         begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
         target = runtime.pair.target
         target.read(0, tokens[:begins])
         assert target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
-        running = processes()
+        running = processes(target)
         assert running
     until(lambda: not any(psutil.pid_exists(one.pid) for one in running))
 
 
-def processes() -> list[psutil.Process]:
-    """The processes that have a projector, and their forks."""
-    found = []
-    for one in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "localspec.llama.encoder_child" in one.cmdline():
-                found.append(one)
-    return found
+def processes(target: LlamaTarget) -> list[psutil.Process]:
+    """The process that has its projector, and the forks of that."""
+    encoder = target.pictures.projector
+    assert encoder is not None
+    assert encoder._process._process is not None
+    first = psutil.Process(encoder._process._process.pid)
+    return [first, *first.children()]
 
 
 def stands_still(pid: int) -> bool:
@@ -304,9 +313,9 @@ def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
     with opened(seeing) as runtime:
         tokens = runtime.encode((shown("What is this?", LARGE),))
         job = begun(runtime.pair.target, tokens)
-        killed = [one for one in processes() if (one.pid == job._pid) == (who == "the fork")]
-        assert len(killed) == 1
-        killed[0].kill()
+        assert job._pid is not None
+        first, *_ = processes(runtime.pair.target)
+        (first if who == "the process" else psutil.Process(job._pid)).kill()
         with pytest.raises(DecodeError, match="the process that encodes pictures ended"):
             runtime.pair.target.read(0, tokens[runtime.pair.target.length(0) : -1])
         reply = runtime.answer(asked(shown("What is this?", ONE)))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from picture_files import Seeing, png, write_seeing
+from shared_encoders import SharedModels, shared_models
 from sound_files import FAMILIES, wav, write_hearing
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core.errors import MediaError
 from localspec.core.picture import Picture
+from localspec.llama import projector
 from localspec.media import decoding
 from localspec.models.catalog.projectors import senses
 from localspec.models.gguf.header import read_opening
@@ -23,9 +26,19 @@ pytestmark = pytest.mark.usefixtures("mtmd")
 ONE, OTHER = wav(1.0, 440), wav(1.5, 330)
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedModels]:
+    """See `shared_encoders` for why they can be shared."""
+    with shared_models(tmp_path_factory.mktemp("models"), write_hearing) as made:
+        yield made
+
+
 @pytest.fixture(params=FAMILIES)
-def hearing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
-    return write_hearing(tmp_path / "model", request.param)
+def hearing(
+    request: pytest.FixtureRequest, models: SharedModels, monkeypatch: pytest.MonkeyPatch
+) -> Seeing:
+    monkeypatch.setattr(projector, "EncoderProcess", models.process)
+    return models.of(request.param)
 
 
 def opened(hearing: Seeing, **changes: object) -> Runtime:

@@ -253,7 +253,7 @@ def test_no_request_ends_in_an_answer_that_is_not_described():
     """A short part of scripts/fuzz_server: each operation is asked once or some times."""
     with served(ServeSettings(port=0, max_tokens=3, pulls=False)) as server:
         fuzzer = Fuzzer(server.url)
-        assert fuzzer.storm(seconds=5, clients=4) == []
+        assert fuzzer.storm(seconds=60, clients=4, most=100) == []
         assert fuzzer.sent > 20
         assert list(fuzzer.run(seconds=200, examples=2, turns=1)) == []
         assert server.notes.defects == []

@@ -1,5 +1,6 @@
 """Which code has colours: that of languages of which no rule takes long, whatever the text."""
 
+import functools
 import itertools
 import random
 import time
@@ -37,6 +38,15 @@ def colours(text):
     return {span.style for entry in typeset(text) for span in entry.content.spans} - {"$text"}
 
 
+@functools.cache
+def block(head, piece, end):
+    """One piece again and again, as often as code with colours may have it; None if never."""
+    code = (head + piece * LONGEST)[: LONGEST - 3] + end
+    if not is_short(code):  # as long runs of it as may be
+        code = ((head + piece * (490 // len(piece)) + "!") * LONGEST)[:LONGEST]
+    return code if is_short(code) else None
+
+
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
     """Computing of a thread: what a rule takes nothing can stop. Later matches are of less text."""
@@ -46,11 +56,9 @@ def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
     several += choice.sample(PIECES, 3)
     mixed = [(choice.choice(HEADS), piece) for piece in several]
     for head, piece in [*itertools.product(HEADS, RUNS), *mixed]:
-        code = (head + piece * LONGEST)[: LONGEST - 3] + choice.choice(["", "\n!x"])
-        if not is_short(code):  # as long runs of it as may be
-            code = ((head + piece * (490 // len(piece)) + "!") * LONGEST)[:LONGEST]
-            if not is_short(code):
-                continue
+        code = block(head, piece, choice.choice(["", "\n!x"]))
+        if code is None:
+            continue
         since = time.thread_time()
         for _ in itertools.islice(rules.get_tokens(code), 40):
             now = time.thread_time()

@@ -16,6 +16,8 @@ import terminals
 from localspec.chats.store import ChatStore
 
 ROOT = Path(__file__).parents[2]
+CHAT = [sys.executable, "-m", "localspec", "chat", "-t", "0", "--threads", "1"]
+"""One thread: several of llama.cpp spin while they wait for each other."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +41,7 @@ def start(*arguments):
     if pid == 0:  # pragma: no cover - the child
         os.chdir(ROOT)
         os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none")
-        os.execv(sys.executable, [sys.executable, "-m", "localspec", "chat", *arguments])
+        os.execv(sys.executable, [*CHAT, *arguments])
     return pid, fd
 
 
@@ -93,7 +95,7 @@ def gone(process):
 
 @pytest.mark.parametrize("end", ["kill -9", "the terminal is closed", "quit"])
 def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
-    pid, fd = start("-t", "0")
+    pid, fd = start()
     engine = until(fd, lambda: takes_keys(fd) and engine_of(pid))
     os.write(fd, b"What is localspec?\r")
     until(fd, lambda: [x for x in said() if x[1] == "stop"])
@@ -122,7 +124,7 @@ def test_a_chat_in_a_terminal_that_does_not_control_it_ends_with_that_terminal()
 
     fd, terminal = pty.openpty()
     chat = psutil.Popen(
-        [sys.executable, "-m", "localspec", "chat", "-t", "0"],
+        CHAT,
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"},
         stdin=terminal,
@@ -145,7 +147,7 @@ def test_a_chat_in_a_terminal_that_does_not_control_it_ends_with_that_terminal()
 
 
 def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
-    pid, fd = start("-t", "0")
+    pid, fd = start()
     until(fd, lambda: takes_keys(fd))
     os.write(fd, b"What is 2 + 3?\r")
     until(fd, lambda: [x for x in said() if x[1] == "stop"])
@@ -153,7 +155,7 @@ def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
     os.waitpid(pid, 0)
     os.close(fd)
 
-    pid, fd = start("-c", "-t", "0")
+    pid, fd = start("-c")
     engine = until(fd, lambda: takes_keys(fd) and engine_of(pid))
     os.write(fd, b"What is 4 + 4?\r")
     until(fd, lambda: len(said()) == 4 and said()[-1][1] == "stop")

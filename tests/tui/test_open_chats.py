@@ -723,5 +723,5 @@ async def test_a_closed_chat_is_freed(chat, tmp_path):
         await c.ask("Another")
         await c.until(lambda: identity not in saver._chats)
         while closed() is not None:  # what was on the screen keeps it for some seconds
-            await c.pilot.pause(0.5)
+            await c.pilot.pause(2.5)  # each collection looks at all objects of all tests
             resources.collect_garbage()
