@@ -13,7 +13,7 @@ from policy_lab.evidence import Predictions, Recorded
 from policy_lab.report import Setting
 from policy_lab.world import Asking, Running
 
-from localspec.core.plan import DraftPlan, Outcome, RequestState
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.policy.acceptance import BINS, AcceptanceEstimate, bin_of
 from localspec.policy.company import Member, together
 from localspec.policy.controller import Controller
@@ -117,6 +117,42 @@ def test_requests_that_switch_drafting_off_count_as_waiting() -> None:
 
     assert all(any(s.budget.nodes for s in plan.steps) for plan in plans(others=False))
     assert not any(s.budget.nodes for plan in plans(others=True) for s in plan.steps)
+
+
+def test_what_drafts_take_is_learnt_although_one_request_is_always_a_little_behind() -> None:
+    """Who has copied is behind; only a bound would be learnt, and the belief never rise again."""
+    costs = Costs({1: 10.0, 8: 10.0, 64: 10.0}, {"model": 1.0})
+    policy = Controller(Knowledge({0: costs}), ["model"])
+    for at in range(100):
+        unread = [5, 0, 0, 0]
+        policy.plan([RequestState(s, 50 + at, at, "greedy", unread=unread[s]) for s in range(4)])
+        outcomes = [Outcome(seq, "model", 4, 4, 4, 20.0 / 4, 30.0) for seq in range(4)]
+        policy.learn(outcomes, [])
+    assert costs.token_seconds("model") == pytest.approx(5.0, rel=0.15)
+
+
+def test_a_request_that_asked_for_no_drafts_waits_no_longer_than_it_may() -> None:
+    """Three beside it draft, and nearly all of their guesses are right."""
+    costs = Costs({1: 10.0, 4: 10.0, 8: 12.0, 16: 18.0, 32: 30.0, 64: 60.0}, {"model": 1.0})
+    policy = Controller(Knowledge({0: costs}), ["model"])
+    text = policy._beliefs.drafter(("model", "greedy"))
+    for _ in range(60):
+        text.learn(0.9, accepted=True)
+    waited = drafted = 0.0
+    for at in range(300):
+        plans = policy.plan(
+            [RequestState(s, 50 + at, at, "greedy", other_policy=s == 3) for s in range(4)]
+        )
+        depth = max((s.budget.depth for s in plans[0].steps if not s.probe), default=0)
+        drafted += depth
+        seconds = costs.pass_seconds(4 * (1 + depth)) + depth * costs.token_seconds("model")
+        waited += seconds / costs.pass_seconds(4) - 1
+        each = depth * costs.token_seconds("model") / 3
+        outcomes = [Outcome(s, "model", depth, depth, depth, each, seconds) for s in range(3)]
+        outcomes.append(Outcome(3, "", 0, 0, 0, 0.0, seconds, other_policy=True))
+        policy.learn(outcomes, [Evidence(s, "model", 0.9, True) for s in range(3)] * min(1, depth))
+    assert drafted > 100
+    assert waited < 0.3 * 300
 
 
 # -- in the laboratory: the draws are fixed ------------------------------------------------------
