@@ -26,7 +26,9 @@ needs all of them, so its rate is the last look's.
 """
 _FEWEST_EARLY = 5.0
 CERTAIN = 1e-12
-"""A p-value by which an early look is an alarm: what it adds to the rate is nothing beside it."""
+"""A p-value by which an early look is an alarm. It adds about 1e-7 to the rate, since chi-squared
+describes counts as small as 5 badly there.
+"""
 _FEWEST = 20.0
 """Outcomes that are expected seldomer are counted together: chi-squared is an approximation, by
 which one text of probability 1e-6 would be an alarm. So pooled, 1.0e-4 to 1.3e-4 of 400,000 correct
@@ -48,6 +50,7 @@ def p_value_of(
     while len(both) > 1 and both[0][0] < fewest:
         both = sorted([(both[0][0] + both[1][0], both[0][1] + both[1][1]), *both[2:]])
     expected, observed = np.array(both).T
+    assert len(both) > 1, "too few draws to tell anything"
     chi2 = float(((observed - expected) ** 2 / expected).sum())
     return float(stats.chi2.sf(chi2, len(both) - 1))
 
@@ -77,12 +80,23 @@ def p_value_by_looks(
     return p
 
 
-def p_value(drafter: Any, verifier: Verifier, runs: int, policy: object = None) -> float:
-    """p-value of the hypothesis that the first three tokens follow the target's distribution."""
+def p_value(
+    drafter: Any,
+    verifier: Verifier,
+    runs: int,
+    policy: object = None,
+    *,
+    looks_early: bool = True,
+) -> float:
+    """p-value of the hypothesis that the first three tokens follow the target's distribution. What
+    goes on learning from run to run is asked all of them.
+    """
 
     def said(seed: int) -> tuple[int, ...]:
         if isinstance(drafter, ChainDrafter | Trees):  # what it read was another request's
             drafter.close(0)
         return tuple(tables.decode(TARGET, drafter, verifier, seed, 3, policy=policy))
 
+    if not looks_early:
+        return p_value_of(map(said, range(runs)), EXACT)
     return p_value_by_looks(said, EXACT, runs)

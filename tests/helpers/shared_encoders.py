@@ -59,7 +59,8 @@ class SharedModels:
         given = (target, projector, library, digests)
         if Seeing(target, projector) not in self._written.values():
             return EncoderProcess(*given, threads=threads, gpu=gpu)
-        key = (target, library.resolve(), threads, gpu, str(own_kernels.registered()))
+        files = tuple(sorted(digests.items()))
+        key = (target, files, library.resolve(), threads, gpu, str(own_kernels.registered()))
         if key not in self._processes:
             self._processes[key] = EncoderProcess(*given, threads=threads, gpu=gpu)
         return _Lent(self._processes[key])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -60,13 +61,26 @@ async def test_plain_and_drafted_text_of_the_grown_pair_are_equal_and_nothing_is
     assert not list((paths.cache_dir() / "race").iterdir())
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.5, 1.5, 3.0])
-async def test_a_race_that_is_cancelled_leaves_neither_files_nor_a_process(seconds: float) -> None:
+@pytest.mark.parametrize(
+    "reached",
+    [
+        pytest.param(lambda race: race.doing.startswith("making"), id="the pair is made"),
+        pytest.param(lambda race: race.n_bytes > 0, id="the pair is loaded"),
+        pytest.param(lambda race: race.plain.tokens, id="plain decoding runs"),
+        pytest.param(lambda race: race.drafted.tokens, id="drafting runs"),
+    ],
+)
+async def test_a_race_that_is_cancelled_leaves_neither_files_nor_a_process(
+    reached: Callable[[Race], object],
+) -> None:
     race = Race(Here())
     task = asyncio.create_task(race.run())
-    await asyncio.wait([task], timeout=seconds)
+    while not reached(race):
+        assert not task.done()
+        await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.wait([task])
+    assert task.cancelled()
     await asyncio.get_running_loop().shutdown_default_executor()  # a growth that is not over
     assert race.over
     folder = paths.cache_dir() / "race"

@@ -2,9 +2,12 @@
 
 import dataclasses
 import json
+import os
+import subprocess
 import sys
 
 import click
+import psutil
 import pytest
 from mcp_servers import GOOD, LIGHT
 
@@ -67,6 +70,26 @@ def test_only_tools_that_a_flag_names_are_offered(maths):
     for name in ("maths/nothing", "other/add", "add"):
         with pytest.raises(UsageError), acting((name,), None, lambda: False):
             pass
+
+
+def test_run_starts_its_servers_prints_json_alone_and_leaves_no_server(tmp_path, monkeypatch):
+    """As a program: what a server writes must not reach the descriptor that the answer goes to."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    pid = tmp_path / "pid"
+    noted = f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+    write(tmp_path, f"{noted}os.system('echo noise >&2')\n{LIGHT}")
+    command = ["run", "-m", "demo", "Hello!", "-n", "8", "--threads", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "localspec", *command, "--allow-tool", "maths/add"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["text"]
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 
 from localspec import cli
 from localspec.cli import acting, run
+from localspec.config.settings import settings
 
 MODEL = Path(__file__).parents[1] / "data" / "calling" / "caller.gguf"
 FROM_PYPI = ("mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")
@@ -118,6 +119,7 @@ def running(desk):
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LOCALSPEC_HOME", str(desk[0]))
+            settings.cache_clear()  # those of the test before
             act = stack.enter_context(acting.acting(ALLOWED, None, lambda: False))
         yield act
 

@@ -199,7 +199,11 @@ class Installation:
         (packages / "lent.pth").write_text(f"{lent}\n")
         self.packages = packages
         self.environ = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("LOCALSPEC", "PYTHON"))},
+            **{
+                k: v
+                for k, v in os.environ.items()
+                if not k.startswith(("LOCALSPEC", "PYTHON", "XDG"))
+            },
             "HOME": str(folder / "home"),
             "LOCALSPEC_OFFLINE": "1",
             "LOCALSPEC_KERNELS": "llama",  # compiling ours takes a minute
@@ -207,7 +211,8 @@ class Installation:
         (folder / "home").mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HOME", self.environ["HOME"])
-            patch.delenv("LOCALSPEC_HOME", raising=False)
+            for name in ("LOCALSPEC_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+                patch.delenv(name, raising=False)
             known_speed.save()
         python = self.environment / "bin" / "python"
         # Installing pip there takes longer than all that it does.

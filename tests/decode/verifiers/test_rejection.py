@@ -30,9 +30,9 @@ from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
 
-CLOSELY = 5_600
-"""Draws, at most; they find an error of 12 % of each probability, as a mean square, nine times in
-ten.
+CLOSELY, CLOSER = 5_600, 8_400
+"""Draws, at most; they find an error of 12 %, or 10 %, of each probability, as a mean square, nine
+times in ten.
 """
 LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
 
@@ -50,7 +50,7 @@ def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
 
 
 def test_lookahead_follows_the_target() -> None:
-    assert p_value(Lookahead(), Rejection(), 2_000, tables.Broad()) > FALSE_ALARM
+    assert p_value(Lookahead(), Rejection(), 2_800, tables.Broad()) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -98,17 +98,17 @@ class _ChoosesByWhatItDrew(Drafter):
 @pytest.mark.slow
 def test_stopping_by_confidence_before_a_token_is_drawn_keeps_the_distribution() -> None:
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), CLOSELY, _Threshold()) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), CLOSER, _Threshold()) > FALSE_ALARM
 
 
 @pytest.mark.slow
 def test_a_draft_that_is_too_flat_is_sharpened_and_stays_exact() -> None:
     """The draft is the target at more than twice its temperature: q^2.5 is the target itself."""
     flat = ChainDrafter(TableModel(lambda tokens: TARGET(tokens) / 2.5), Proposal.SAMPLED)
-    assert p_value(flat, Rejection(), CLOSELY) > FALSE_ALARM
+    assert p_value(flat, Rejection(), CLOSER) > FALSE_ALARM
     assert flat.chooser.sharpness(tables.WARM) == 2.5
     fitting = ChainDrafter(TableModel(TARGET), Proposal.SAMPLED)
-    assert p_value(fitting, Rejection(), 500) > FALSE_ALARM
+    assert p_value(fitting, Rejection(), 700) > FALSE_ALARM
     assert fitting.chooser.sharpness(tables.WARM) == 1.0
 
 
@@ -132,7 +132,8 @@ def test_the_controller_keeps_the_distribution() -> None:
     """It goes on learning from one run to the next, as in a long chat."""
     knowledge = Knowledge({0: Costs({1: 1.0, 2: 1.1, 4: 1.3}, {"model": 0.02})})
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), CLOSELY, Timeless(knowledge, ["model"])) > FALSE_ALARM
+    policy = Timeless(knowledge, ["model"])
+    assert p_value(drafter, Rejection(), 4_000, policy, looks_early=False) > FALSE_ALARM
 
 
 @pytest.mark.slow
