@@ -130,14 +130,14 @@ class Expected:
         low = self._cautious(chance)
         whole, losses = prices.whole, prices.losses
         short = losses - low * (self._sums[whole] + prices.part * self._powers[whole])
-        return charge(losses, np.maximum(short, 0.0), low * self._sums[1:])
+        return charge(losses, np.maximum(short, 0.0), np.asarray(low * self._sums[1:]))
 
     def accepted(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K,) tokens of a draft that are expected to be accepted, whatever its confidences, and
         the same in the cautious case.
         """
         chance, later = self._usual, self._sums[1:]
-        return chance * later, self._cautious(chance) * later
+        return np.asarray(chance * later), np.asarray(self._cautious(chance) * later)
 
     @property
     def _usual(self) -> float:
