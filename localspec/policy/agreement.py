@@ -17,8 +17,10 @@ class Agreement:
 
     def __init__(self, beliefs: Beliefs) -> None:
         self._beliefs = beliefs
-        self._others: dict[int, ReplyBudget] = {}
-        """Accounts of requests that another policy plans for, by sequence: they only wait."""
+        self._others: dict[int, tuple[int, ReplyBudget]] = {}
+        """Requests that another policy plans for, by sequence: tokens that each has emitted, and
+        the account of what our drafts cost it.
+        """
 
     def of(
         self,
@@ -45,14 +47,19 @@ class Agreement:
         ]
 
     def settle(self, outcome: Outcome, gain: float) -> None:
-        """A request that another policy plans for has won so many tokens in a round, or lost."""
+        """A request that another policy plans for has won so many tokens by our drafts, or lost."""
         if outcome.seq in self._others:
-            self._others[outcome.seq].settle(1 + outcome.accepted + outcome.forced, gain)
+            emitted, account = self._others[outcome.seq]
+            new = 1 + outcome.accepted + outcome.forced
+            account.settle(new, gain)
+            self._others[outcome.seq] = emitted + new, account
 
     def _waits(self, state: RequestState) -> Member:
-        if not state.emitted or state.seq not in self._others:
-            self._others[state.seq] = ReplyBudget()
-        return Member(None, self._others[state.seq].bears)
+        emitted, account = self._others.get(state.seq, (-1, ReplyBudget()))
+        if emitted != state.emitted:  # another request has the sequence
+            account = ReplyBudget()
+            self._others[state.seq] = state.emitted, account
+        return Member(None, account.bears)
 
     def _agreed(
         self,

@@ -58,8 +58,8 @@ class Reply:
 
     def drafting(self, source: str) -> int:
         """Tokens that all requests draft with that drafter now, whether this one can or not."""
-        beliefs = (c.belief for c in self.decision.candidates if c.belief.source == source)
-        return next((b.together.depth for b in beliefs if b.together is not None), 0)
+        found = (c.belief.together for c in self.decision.candidates if c.belief.source == source)
+        return next((t.depth for t in found if t is not None and not t.tried), 0)
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
@@ -271,7 +271,8 @@ class Beliefs:
         prices = self.prices.of(source, copies=False)
         price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
-            expected, drafting = reply.expected(source, len(prices.costs)), reply.drafting(source)
+            expected = reply.expected(source, len(prices.costs))
+            drafting = reply.drafting(source) if state.batch > 1 else 0
             gain = expected.accepted()[0][drafting - 1] if drafting else expected.gain(prices)
             return price <= tokens * for_each_token(gain)
         if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):

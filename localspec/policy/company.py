@@ -21,7 +21,7 @@ import numpy as np
 
 from localspec.core.plan import NO_LIMIT
 from localspec.policy.gain import Expected, charge
-from localspec.policy.prices import MARGIN, Prices
+from localspec.policy.prices import MARGIN, Prices, zero_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Together:
 
     depth: int
     """Tokens of each draft; 0 where none drafts."""
+    gained: float
+    """Tokens that a request gains by that, on average."""
     best: int
     """The length that gains most by what is expected, whatever may be lost by it."""
     emitted: float
@@ -59,7 +61,7 @@ class Together:
 
     @property
     def gain(self) -> float:
-        """Tokens that a request gains in that round, on average."""
+        """Tokens that a request gains in a round with drafts of the best length, on average."""
         return self.emitted - self.takes
 
 
@@ -76,21 +78,22 @@ def together(members: Sequence[Member], prices: Prices, budget: float) -> Togeth
     accepted, cautious = np.zeros((len(members), lengths)), np.zeros(lengths)
     for own, member in zip(accepted, members, strict=True):
         if member.expected is not None:
-            own[:], worst = member.expected.accepted()
-            cautious += worst / len(members)
-            if member.room < lengths:
-                own[max(0, member.room) :] = own[member.room - 1] if member.room > 0 else 0.0
+            within = np.minimum(zero_to(lengths)[1:], max(0, min(member.room, lengths)))
+            usual, worst = (np.append(0.0, each) for each in member.expected.accepted())
+            own[:] = usual[within]
+            cautious += worst[within] / len(members)
     bears = np.maximum([[member.bears] for member in members], 0.0)
     bearable = (prices.losses - accepted <= bears).all(axis=0)
     mean = accepted.mean(axis=0)
-    cautious = np.minimum(cautious, mean)
     risk = charge(prices.losses, np.maximum(prices.losses - cautious, 0.0), cautious)
     gains = mean - (prices.costs - 1)
     best = int(gains.argmax())
     found = np.where(bearable & (risk <= max(0.0, budget)), gains, -np.inf)
     chosen = int(found.argmax())
+    drafts = bool(found[chosen] > MARGIN)
     return Together(
-        depth=chosen + 1 if found[chosen] > MARGIN else 0,
+        depth=chosen + 1 if drafts else 0,
+        gained=float(found[chosen]) if drafts else 0.0,
         best=best + 1,
         emitted=1 + float(mean[best]),
         takes=float(prices.costs[best]),
@@ -100,9 +103,12 @@ def together(members: Sequence[Member], prices: Prices, budget: float) -> Togeth
 
 
 def one_of(found: Mapping[str, Together]) -> dict[str, Together]:
-    """The same of each drafter, of which only the one drafts that gains the most."""
+    """The same of each drafter, of which only the one drafts that gains the most, before any that
+    is only tried.
+    """
     drafting = [source for source, agreed in found.items() if agreed.depth]
-    chosen = max(drafting, key=lambda source: found[source].gain, default="")
+    by_gain = sorted(drafting, key=lambda s: (found[s].tried, -found[s].gained))
+    chosen = next(iter(by_gain), "")
     return {
         source: replace(agreed, depth=0, other=True)
         if source in drafting and source != chosen

@@ -184,37 +184,40 @@ class Controller:
         self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
         asking = sum(map(self._learn_asking, own)) / n + self._learn_drafts(own)
         self._beliefs.session.save(n)
-        widest = max(o.proposed for o in outcomes)
+        widest = max((o.proposed for o in own), default=0)  # not by the drafts of other policies
         right = {e.seq for e in evidence if e.accepted}
-        longer = asking + float(curve[min(widest, len(curve) - 1)]) - 1
+        # At the expected cost of the pass: a stall is not charged to the drafter.
+        longer, trial = asking + float(curve[min(widest, len(curve) - 1)]) - 1, False
         for o in outcomes:
-            # At the expected cost of the pass: a stall is not charged to the drafter.
-            gain = o.accepted - longer
             reply = self._replies.get(o.seq)
             if o.other_policy:
-                self._agreement.settle(o, gain)
+                self._agreement.settle(o, -longer)
             if o.other_policy or reply is None:
                 continue
+            gain = o.accepted - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
-            tried = self._learn_trial(o, reply, -gain)
+            tried = self._learn_trial(o, reply)
+            trial = trial or tried
             reply.status.learn(o, reply.decision, tried=tried)
+        if trial:  # the session pays, for all that waited
+            cost = max(0.0, n * longer - sum(o.accepted for o in own))
+            self._beliefs.session.spend(min(cost, n * LOOKS) if self._prices.doubtful else cost)
         for e in evidence:
             reply = self._replies.get(e.seq)
             if reply is not None and e.source in reply.status.texts:
                 reply.status.texts[e.source].learn(e.confidence, e.accepted)
 
-    def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
-        """Whether the draft was a trial, which the session pays."""
+    def _learn_trial(self, o: Outcome, reply: Reply) -> bool:
+        """Whether the draft was a trial. One of all requests is one look."""
         decided = {c.belief.source: c.decided for c in reply.decision.candidates}
         if decided.get(o.source) is not Decided.TRIAL:
             return False
         look = self._beliefs.looks((o.source, reply.state.sampling), self._round)[1]
-        doubtful = self._prices.doubtful
-        self._beliefs.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
-        look.done(self._round)
-        if doubtful:
+        if look.since != self._round or not look.open:
+            look.done(self._round)
+        if self._prices.doubtful:
             look.wait = look.first
         return True
 
@@ -264,7 +267,7 @@ class Controller:
             behind = [self._prices.reading_passes(source, n) - 1 for n in unread if n > KEPT_UP]
             seconds, read = sum(o.draft_s for o in own), one * sum(behind)
             # Among several one is behind nearly always, and only a bound would never rise again.
-            known = not behind or (len(own) > 1 and read < seconds / 2)
+            known = not behind or (len(own) > 1 and one > 0 and read < seconds / 2)
             if known and source not in probed:
                 self.costs.record_draft(source, passes, seconds - read)
             else:
