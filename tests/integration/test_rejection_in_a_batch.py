@@ -37,7 +37,7 @@ PROMPTS = tuple(np.random.default_rng(i).integers(5, 250, 6 + 5 * i).tolist() fo
 WISHES = (
     (FEW, None),
     (replace(FEW, repeat_penalty=1.6, presence_penalty=0.4), None),
-    (replace(FEW, logit_bias=((70, 6.0), *ENDLESS), top_p=0.9), None),
+    (replace(FEW, logit_bias=((70, 4.0), *ENDLESS), top_p=0.9), None),
     (FEW, ALLOWED),
 )
 TOKENS = 2
