@@ -17,7 +17,7 @@ class BesideThePrompt:
     """
 
     def __init__(self, arguments: tuple[str, ...]) -> None:
-        """``arguments`` are a prompt, or a prompt and -: stdin then stands below the prompt."""
+        """``arguments`` are a prompt, or a prompt and -: the text of stdin then follows it."""
         self._below = len(arguments) == 2 and arguments[1] == _STDIN != arguments[0]
         self.prompts = arguments[:1] if self._below else arguments
         self._told = self._below or self.prompts in {(), (_STDIN,)}

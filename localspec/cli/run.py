@@ -110,7 +110,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin; with
-    PROMPT -, the text of stdin stands below PROMPT.
+    PROMPT -, the text of stdin follows PROMPT.
     """
     beside = BesideThePrompt(prompts)
     prompt = _only(beside.prompts)

@@ -210,21 +210,23 @@ def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
 
 
 def _step(candidate: Candidate, rate_without: float) -> DraftStep:
-    belief, prices, breadth = candidate.belief, candidate.belief.prices, candidate.belief.breadth
+    belief, prices = candidate.belief, candidate.belief.prices
+    if belief.together is not None:
+        return DraftStep(belief.source, _budget(belief, belief.together.depth))
     depth = len(prices.costs)
     if belief.at_best is not None and candidate.decided is Decided.TRIAL:
         prices, depth = belief.at_best, min(TRIED, depth)
         if not belief.copies:
             rate_without = 1.0
-    if belief.together is not None:
-        depth = belief.together.depth
-    budget = Budget.chain(depth)
-    if breadth > 1:
-        budget = Budget(breadth * depth, depth, breadth * belief.branching.leaves)
-    if belief.together is not None:
-        return DraftStep(belief.source, budget)
     pace = GainPace(belief.expected, prices, rate_without, candidate.budgets)
-    return DraftStep(belief.source, budget, pace)
+    return DraftStep(belief.source, _budget(belief, depth), pace)
+
+
+def _budget(belief: Belief, depth: int) -> Budget:
+    breadth = belief.breadth
+    if breadth == 1:
+        return Budget.chain(depth)
+    return Budget(breadth * depth, depth, breadth * belief.branching.leaves)
 
 
 class GainPace:

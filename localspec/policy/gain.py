@@ -23,9 +23,10 @@ class Budgets:
     """What may be lost in the next round, in plain tokens."""
 
     reply: float
-    """By drafts that are expected to pay, in the cautious case."""
+    """By this request's own drafts that are expected to pay, in the cautious case; what all draft
+    together has the budget in `localspec.policy.company.Together`."""
     others: float
-    """By the other requests of the round, if the draft is rejected; in all."""
+    """By the other requests of the round, if a draft that copies is rejected; in all."""
     looks: float
     """Certain cost of probes and trials that the round may have."""
 

@@ -192,7 +192,7 @@ SHARED = batch_chances.Case(
 
 
 DRAWS = 800
-"""Of what is right: two tests of `FALSE_ALARM` each, with other seeds."""
+"""Draws for a test of what is right, which makes two tests of `FALSE_ALARM` each."""
 WRONG = 500
 """By 400, each wrong q below has p < 1e-10, from either of two streams of noise, and 1e-9 is asked
 for."""

@@ -56,8 +56,8 @@ def p_value_of(
 
 
 def looks(runs: int) -> Iterator[tuple[range, float, float]]:
-    """Of each look: the seeds that are new, the p-value that is enough, and the fewest of an
-    outcome (`p_value_of`).
+    """The looks, each as the seeds that it adds, the p-value that is enough, and the fewest that
+    may be expected of an outcome (`p_value_of`).
     """
     done = 0
     for share, enough in LOOKS:

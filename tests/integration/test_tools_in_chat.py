@@ -73,7 +73,7 @@ def test_only_tools_that_a_flag_names_are_offered(maths):
 
 
 def test_run_starts_its_servers_prints_json_alone_and_leaves_no_server(tmp_path, monkeypatch):
-    """As a program: what a server writes must not reach the descriptor that the answer goes to."""
+    """The command runs as a program: what a server writes must not reach its standard output."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     pid = tmp_path / "pid"
     noted = f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n"
