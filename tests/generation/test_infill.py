@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 import tracemalloc
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.constraint import Constraint, TokenMask
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.logits import LogitsProcessor, Sampling
@@ -321,6 +322,32 @@ def test_tokens_that_begin_with_each_other_count_as_one() -> None:
     found = ours(row, ())
     assert set(found.ids.tolist()) == {0, 1, 4}
     assert found.probability(1) / found.probability(4) == pytest.approx(0.5 / 0.48, rel=1e-5)
+
+
+class Allows:
+    """A grammar that allows some tokens at every place."""
+
+    def __init__(self, *tokens: int) -> None:
+        self._mask = TokenMask(np.array([sum(1 << t for t in tokens)], np.uint32))
+
+    def mask(self, before: Sequence[int]) -> TokenMask:
+        del before
+        return self._mask
+
+
+@pytest.mark.parametrize(
+    ("allowed", "left"),
+    [((0, 2, 3, 4, 5, 6, 7), 0), ((1, 2, 3, 4, 5, 6, 7), 1), ((2, 3, 4, 5, 6, 7), 4)],
+    ids=["the end", "another end", "none"],
+)
+def test_a_suggestion_that_is_not_sure_ends_only_where_its_grammar_may_end(
+    allowed: tuple[int, ...], left: int
+) -> None:
+    row = np.array([-9, -9, 0, 0, 0.01, 0, 0, 0], np.float32)
+    wide = Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)
+    others = LogitsProcessor(wide, 8, cast("Constraint", Allows(*allowed)))
+    ours = InfillProcessor(others, lambda t: b"%d" % t, frozenset({0, 1}), 0)
+    assert ours(row, ()).ids.tolist() == [left]
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
