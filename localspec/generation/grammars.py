@@ -187,11 +187,14 @@ def _characters(kept: tuple[tuple[GrammarSpec, str | None], Rehearsed | str]) ->
     return len(spec.text) + (len(found) if isinstance(found, str) else len(found.grammar))
 
 
-def incomplete(finish: FinishReason, stop_text: str | None) -> Notice:
-    """The notice of a reply that ended before its grammar was complete, perhaps by a stop text."""
+def incomplete(finish: FinishReason, stop_text: str | None, *, limited: bool) -> Notice:
+    """The notice of a reply that ended before its grammar was complete, perhaps by a stop text or,
+    if ``limited``, by a limit of lines.
+    """
     by_itself = "the model's end token, which the grammar has in its middle, ended the reply"
+    by_length = "the reply was cut at its largest length"
     why = {
-        "length": "the reply was cut at its largest length",
+        "length": "a limit of its lines ended the reply" if limited else by_length,
         "interrupt": "the reply was stopped",
     }.get(finish, by_itself if stop_text is None else "a stop text ended the reply")
     return Notice(f"{why} before its grammar was complete: the text is not valid")

@@ -47,6 +47,7 @@ class GrammarMatcher:
         Raises:
             UsageError: the grammar is not valid for this vocabulary, or too large.
         """
+        self._tokenizer = tokenizer
         self._place = Place(tokenizer, grammar, kind)
         self._effort = self._place.effort
         self._start = start
@@ -230,6 +231,17 @@ class GrammarMatcher:
         stopped = self._begin is not None and self._complete and self._place.stopped
         self._place.require_sound()
         return stopped
+
+    def fits(self, before: Sequence[int], rest: str) -> bool:
+        """See `Constraint.fits`."""
+        with self._lock:
+            if self._begin is None or self._begin > len(before):
+                return False  # it was cut inside the thinking
+            text = [*before, *(self._tokenizer.greedy_tokenize(rest) if rest else ())]
+            try:
+                return self._place.seek(text, self._begin, len(before)) and self._place.accepting
+            except GrammarError:
+                return False
 
     # -- places --------------------------------------------------------------------------------
 

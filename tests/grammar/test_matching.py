@@ -225,6 +225,44 @@ class _Nothing:
         return getattr(self._matcher, name)
 
 
+# -- a text that is cut ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "fitting"),
+    [
+        (GrammarSpec.choice(["yes", "ye"]), {"ye", "yes"}),
+        (GrammarSpec.choice(["yes"]), {"yes"}),
+        (GrammarSpec.regex("[a-z]*"), {"", "y", "ye", "yes"}),
+        (
+            GrammarSpec("lark", 'start: "y" rest\nrest[max_tokens=9]: /[a-z]{0,3}/'),
+            {"y", "ye", "yes"},
+        ),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_what_a_stop_text_leaves_of_a_reply_fits_or_not(spec, fitting, matcher, model) -> None:
+    whole = [5, *model.tokenize("yes", special=False)]
+    pieces = [model.piece(token).decode() for token in whole[1:]]
+    assert "".join(pieces) == "yes"
+    for length in range(4):
+        one = matcher(spec, start=1)
+        for n in range(2, len(whole) + 1):
+            one.take(whole[:n])
+        kept = max(n for n in range(len(pieces) + 1) if len("".join(pieces[:n])) <= length)
+        rest = "yes"[len("".join(pieces[:kept])) : length]
+        assert one.fits(whole[: 1 + kept], rest) == ("yes"[:length] in fitting)
+
+
+def test_a_reply_that_was_cut_in_its_thinking_does_not_fit(matcher) -> None:
+    one = matcher(GrammarSpec.regex("[a-z]*"), start=1, thinking=Thinking((DONE,)))
+    one.take([9, WORD])
+    assert not one.fits([9, WORD], "")
+    one.take([9, WORD, DONE])
+    assert not one.fits([9, WORD], "")
+    assert one.fits([9, WORD, DONE], "")
+
+
 # -- thinking ----------------------------------------------------------------------------------
 
 THINK, DONE, WORD = 40, 41, 42
