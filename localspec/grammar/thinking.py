@@ -42,6 +42,17 @@ def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
     return opened and not any(end in unfinished for end in ends)
 
 
+def rest_of_thought(prompt: str, thought: str, answer: str, found: Sequence[str]) -> str:
+    """What stands between a prompt and the beginning of the ``answer`` to it that is continued: the
+    ``thought`` and the marker behind it, where the prompt ends inside a thinking with these
+    ``markers``. Without a thought, what is continued may be one.
+    """
+    if not thought or not begun(prompt, "", found) or any(end in answer for end in found[1:]):
+        return ""
+    before, behind = ("\n", "\n\n") if prompt.endswith("\n") else ("", "")
+    return f"{thought}{before}{found[-1]}{behind}"
+
+
 @dataclass(frozen=True, slots=True)
 class Thinking:
     """Where the thinking in a reply ends."""
