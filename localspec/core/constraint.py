@@ -98,3 +98,8 @@ class Constraint(Protocol):
     @property
     def complete(self) -> bool:
         """Whether the emitted tokens may end here."""
+
+    def fits(self, before: Sequence[int], rest: str) -> bool:
+        """Whether a reply that was cut may end after ``before`` and the text ``rest``, with which
+        the next emitted token begins. Nothing else is asked afterwards.
+        """

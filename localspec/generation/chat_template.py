@@ -27,6 +27,7 @@ from localspec.generation.template_program import (
     is_bounded,
     names,
 )
+from localspec.grammar.thinking import markers, rest_of_thought
 from localspec.grammar.tool_families import Family, family_of
 
 _PROBE = "localspec_probe"
@@ -176,22 +177,22 @@ class Template:
     def render(self, messages: Sequence[Message], cancelled: Cancelled = never) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
 
-        A last message of the assistant is taken as unfinished and is continued. ``cancelled`` is
-        asked while a template runs that may take long.
+        A last message of the assistant is taken as unfinished and is continued, behind its thought
+        where the template begins one. ``cancelled`` is asked while a template runs that may take
+        long.
 
         Raises:
             UsageError: the template refuses these messages, or takes too much time or memory.
             TemplateEndedError: see there.
             Interrupted: ``cancelled`` returned true.
         """
-        unfinished, whole = "", messages
+        last, whole = None, messages
         if messages and messages[-1].role == "assistant":
             last, whole = messages[-1], messages[:-1]
             if last.calls:
                 raise UsageError("the last message calls tools; their results must follow it")
             if last.reasoning and not last.content:
                 raise UsageError("the last message is a thought, which cannot be continued")
-            unfinished = last.content
         if self._tools_in_text:
             whole = told_in_text(whole, self._tools)
         variables = dict(self._variables)
@@ -202,7 +203,10 @@ class Template:
         except (RefusedError, TooMuchError) as error:
             kind = TemplateEndedError if isinstance(error, EndedError) else UsageError
             raise kind(f"the model's chat template refuses this chat: {error}") from None
-        return prompt + unfinished
+        if last is None:
+            return prompt
+        thought = rest_of_thought(prompt, last.reasoning, last.content, markers(self._source))
+        return prompt + thought + last.content
 
     def _with_calls(
         self, messages: Sequence[Message], variables: dict[str, Any], cancelled: Cancelled

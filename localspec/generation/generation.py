@@ -205,9 +205,8 @@ class Generation:
         return self.policy.speculation_of(self.seq) if plain else _NO_ROUND
 
     def reply(self) -> Reply:
-        """The whole reply; not valid where its grammar is not complete."""
+        """The whole reply."""
         now = time.perf_counter()
-        constraint = self.request.processor.constraint
         self.prepared.ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
         predicted = self.request.drafting.prediction
@@ -245,5 +244,15 @@ class Generation:
             ),
             seed=self.request.noise.seed,
             stop_text=self.prepared.ending.stream.stop_text,
-            valid=constraint is None or constraint.complete,
+            valid=self._is_valid(),
         )
+
+    def _is_valid(self) -> bool:
+        """Whether the text is one that the grammar allows, also where a stop text or a limit of
+        lines has cut it.
+        """
+        constraint, ending = self.request.processor.constraint, self.prepared.ending
+        if constraint is None or not ending.stream.stopped:
+            return constraint is None or constraint.complete
+        whole, rest = ending.kept([e.token for e in self.request.emitted])
+        return constraint.fits(self.tokens[: self.request.prompt + whole], rest)

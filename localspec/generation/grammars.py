@@ -14,11 +14,14 @@ from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Cancelled, never
 from localspec.generation.runnable import RunnableModel
+from localspec.grammar.thinking import markers, thinking
 from localspec.grammar.tool_families import Family, family_of
 
 if TYPE_CHECKING:
     from localspec.grammar.checking import Checker
     from localspec.grammar.rehearsal import Rehearsed
+    from localspec.grammar.thinking import Thinking
+    from localspec.grammar.thought_end import ThoughtEnd
 
 _LARGE = 32768
 """Tokens of a vocabulary from which its preparation is worth a notice."""
@@ -46,6 +49,8 @@ class Grammars:
         self._kept: dict[tuple[GrammarSpec, str | None], Rehearsed | str] = {}
         """Grammars that can be followed, and the reasons why others cannot; the one used last at
         the end."""
+        self._closes: dict[str, ThoughtEnd] = {}
+        """The ends of thinkings by their markers: for each, all tokens were looked through."""
         self._size = 0
         """Bytes of all matchers that are in use."""
 
@@ -69,6 +74,8 @@ class Grammars:
                 yield Notice("preparing the vocabulary for grammars, once for this model")
             with self._lock:
                 _ = self._vocabulary
+                for end in markers(self._model.template)[1:2]:
+                    self._close(end)
 
     def warm(self) -> None:
         """Prepare all that the first grammar needs, before others wait for its sake."""
@@ -106,10 +113,8 @@ class Grammars:
             return None
         from localspec.grammar.guard import require_room
         from localspec.grammar.matching import GrammarMatcher
-        from localspec.grammar.thinking import thinking
 
         model = self._model
-        tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
         require_room()
         checked = self._checked(spec, family, cancelled)
         self._take(checked.size)
@@ -121,13 +126,30 @@ class Grammars:
                 start=len(prompt),
                 n_vocab=model.n_vocab,
                 end_ids=model.end_ids,
-                thinking=None if text is None else thinking(model.template, text, tokenize),
+                thinking=self._thinking(text),
             )
         except BaseException:
             self._take(-checked.size)
             raise
         weakref.finalize(found, self._take, -checked.size)
         return found
+
+    def _thinking(self, prompt: str | None) -> Thinking | None:
+        """The thinking of a reply to that prompt."""
+        if prompt is None:
+            return None
+        tokenize: Callable[[str], list[int]] = functools.partial(self._model.tokenize, special=True)
+        return thinking(self._model.template, prompt, tokenize, self._close)
+
+    def _close(self, marker: str) -> ThoughtEnd:
+        from localspec.grammar.thought_end import ThoughtEnd
+
+        with self._lock:
+            if marker not in self._closes:
+                vocabulary = self._vocabulary
+                texts = (vocabulary.decode_bytes([t]) for t in range(vocabulary.vocab_size))
+                self._closes[marker] = ThoughtEnd(marker, self._model, texts)
+            return self._closes[marker]
 
     def _take(self, size: int) -> None:
         with self._lock:
@@ -187,11 +209,14 @@ def _characters(kept: tuple[tuple[GrammarSpec, str | None], Rehearsed | str]) ->
     return len(spec.text) + (len(found) if isinstance(found, str) else len(found.grammar))
 
 
-def incomplete(finish: FinishReason, stop_text: str | None) -> Notice:
-    """The notice of a reply that ended before its grammar was complete, perhaps by a stop text."""
+def incomplete(finish: FinishReason, stop_text: str | None, *, limited: bool) -> Notice:
+    """The notice of a reply that ended before its grammar was complete, perhaps by a stop text or,
+    if ``limited``, by a limit of lines.
+    """
     by_itself = "the model's end token, which the grammar has in its middle, ended the reply"
+    by_length = "the reply was cut at its largest length"
     why = {
-        "length": "the reply was cut at its largest length",
+        "length": "a limit of its lines ended the reply" if limited else by_length,
         "interrupt": "the reply was stopped",
     }.get(finish, by_itself if stop_text is None else "a stop text ended the reply")
     return Notice(f"{why} before its grammar was complete: the text is not valid")

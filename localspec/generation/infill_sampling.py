@@ -3,7 +3,7 @@
 It comes after all other logits processing and looks at the tokens that are left: where those that
 end a reply are likely enough, only they stay. Else tokens of which one is the beginning of another
 count as one, and those below a fifth are dropped, then those below 1 / (n + 1), where n tokens were
-left. Without any, the reply ends.
+left. Without any, the reply ends; under a grammar that forbids its end there, the likeliest stays.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class InfillProcessor(LogitsProcessor):
 
     def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
         """See `LogitsProcessor.__call__`."""
-        return self._sure(super().__call__(row, before))
+        return self._sure(super().__call__(row, before), before)
 
     @property
     def together(self) -> int:
@@ -55,7 +55,7 @@ class InfillProcessor(LogitsProcessor):
         """See `LogitsProcessor.warmed`."""
         return InfillProcessor(super().warmed(sampling), self._piece, self._ends, self._end)
 
-    def _sure(self, found: Distribution) -> Distribution:
+    def _sure(self, found: Distribution, before: Sequence[int]) -> Distribution:
         if found.certain:
             return found
         if len(found.ids) > _MOST:
@@ -71,9 +71,15 @@ class InfillProcessor(LogitsProcessor):
         keep = (probs >= _LEAST) | ends
         others = int((keep & ~ends).sum())
         if others == 0:
-            return one_hot(self._end)
+            return one_hot(self._end_after(before, likeliest=int(ids[probs.argmax()])))
         probs /= probs[keep].sum()
         return _kept(found, probs, keep & ((probs >= 1 / (others + 1)) | ends))
+
+    def _end_after(self, before: Sequence[int], *, likeliest: int) -> int:
+        """The token that ends the reply there; the likeliest where the grammar allows no end."""
+        mask = self.allowed(before)
+        ends = (self._end, *sorted(self._ends))
+        return next((end for end in ends if mask is None or mask.allows_token(end)), likeliest)
 
     def _merge(self, ids: np.ndarray, probs: np.ndarray) -> None:
         """Give the probability of a token to a likelier one where either begins with the other;

@@ -272,7 +272,8 @@ class RunningReplies:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
         reply = running.reply()
         if not reply.valid:
-            last.append(incomplete(reply.finish_reason, reply.stop_text))
+            limited = running.prepared.ending.limited
+            last.append(incomplete(reply.finish_reason, reply.stop_text, limited=limited))
         conversation = self._preparation.remember(running.prepared, reply)
         if running.forgotten:
             self._sequences.forget(running.seq)

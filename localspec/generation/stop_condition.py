@@ -147,20 +147,38 @@ class StopCondition(StopRule):
         self.stream = TextStream(stop, self._limits)
         self.hides = False
         """Whether a token before the end is not in the text, as a control token is not."""
+        self.limited = False
+        """Whether a limit of lines ended the reply."""
 
     def take(self, token: int) -> tuple[str, FinishReason | None]:
         """See `StopRule.take`."""
         self._limits.begin()
         if token in self.end_ids:
             return "", "stop"
-        piece = self._model.piece(token)
-        if token in self._shown and not piece:
-            piece = self._model.marker(token).encode()
+        piece = self._piece(token)
         self.hides = self.hides or not piece
         text = self.stream.feed(piece)
-        if self._limits.reached or self._limits.over(text):
+        cut = self.stream.stop_text is not None
+        self.limited = self._limits.reached or (not cut and self._limits.over(text))
+        if self.limited:
             return text, "length"
-        return text, "stop" if self.stream.stopped else None
+        return text, "stop" if cut else None
+
+    def _piece(self, token: int) -> bytes:
+        piece = self._model.piece(token)
+        return self._model.marker(token).encode() if token in self._shown and not piece else piece
+
+    def kept(self, tokens: Sequence[int]) -> tuple[int, str]:
+        """How many of the reply's ``tokens`` are wholly in its text, and the text behind them."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        text, read, found, end = self.stream.text, 0, 0, 0
+        for n, token in enumerate(tokens, 1):
+            read += len(decoder.decode(self._piece(token)))
+            if read > len(text):
+                break
+            if not decoder.getstate()[0]:
+                found, end = n, read
+        return found, text[end:]
 
     def finish(self) -> str:
         """See `StopRule.finish`."""

@@ -47,6 +47,7 @@ class GrammarMatcher:
         Raises:
             UsageError: the grammar is not valid for this vocabulary, or too large.
         """
+        self._tokenizer = tokenizer
         self._place = Place(tokenizer, grammar, kind)
         self._effort = self._place.effort
         self._start = start
@@ -87,7 +88,7 @@ class GrammarMatcher:
     def _mask(self, before: Sequence[int]) -> TokenMask | None:
         begin = self._begin_of(before)
         if begin is None or begin > len(before):
-            return self._while_thinking()
+            return self._while_thinking(before)
         if self._place.guard is not None:
             self._look_at_places_before(before, max(begin, self._settled))
         if not self._seek(before, begin):
@@ -119,9 +120,15 @@ class GrammarMatcher:
             if place not in self._masks:
                 self._masks[place] = self._mask(TokenView(before, length=end))
 
-    def _while_thinking(self) -> TokenMask:
-        """Everything but an end of the reply."""
-        return TokenMask(~self._only_ends().words)
+    def _while_thinking(self, before: Sequence[int]) -> TokenMask:
+        """Everything but an end of the reply, and but what begins it in the token that ends the
+        thinking.
+        """
+        assert self._thinking is not None
+        words = ~self._only_ends().words
+        for ids in self._thinking.close.beyond(before, self._start):
+            np.bitwise_and.at(words, ids >> 5, ~(np.uint32(1) << (ids & 31).astype(np.uint32)))
+        return TokenMask(words)
 
     def _only_ends(self) -> TokenMask:
         words = np.zeros(self._words, np.uint32)
@@ -230,6 +237,17 @@ class GrammarMatcher:
         stopped = self._begin is not None and self._complete and self._place.stopped
         self._place.require_sound()
         return stopped
+
+    def fits(self, before: Sequence[int], rest: str) -> bool:
+        """See `Constraint.fits`."""
+        with self._lock:
+            if self._begin is None or self._begin > len(before):
+                return False  # it was cut inside the thinking
+            text = [*before, *(self._tokenizer.greedy_tokenize(rest) if rest else ())]
+            try:
+                return self._place.seek(text, self._begin, len(before)) and self._place.accepting
+            except GrammarError:
+                return False
 
     # -- places --------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ class ThinkingSplitter:
         """Whether the text so far ends inside the thinking."""
         return self._state == "thinking"
 
+    @property
+    def waiting(self) -> int:
+        """Characters at the end of the text so far of which it is not known what they are."""
+        return len(self._held)
+
     def feed(self, text: str) -> list[Part]:
         """The parts that are known with this text."""
         self._held += text
@@ -111,9 +116,12 @@ class ReplyParser:
     ) -> None:
         """``form`` is the first event of the reply, ``tools`` are those of the request, ``prefix``
         is that of the ids of calls. Without ``reasoning`` the thinking stays in the answer, markers
-        included.
+        included; what resembles a call in it is none.
         """
-        self._thinking = ThinkingSplitter(form) if reasoning else None
+        self._thinking = ThinkingSplitter(form)
+        self._reasoning = reasoning
+        self._unread = ""
+        """Text that no part has yet, where the thinking stays as it is."""
         self._calls = None
         if form.tools is not None and tools:
             self._calls = CallSplitter(FAMILIES[form.tools], tools, prefix)
@@ -121,7 +129,7 @@ class ReplyParser:
     @property
     def thinking(self) -> bool:
         """Whether the text so far ends inside the thinking."""
-        return self._thinking is not None and self._thinking.thinking
+        return self._thinking.thinking
 
     def may_call(self, text: str) -> bool:
         """Whether a call may begin with this text, or goes on."""
@@ -129,22 +137,38 @@ class ReplyParser:
 
     def feed(self, text: str) -> list[Part]:
         """The parts that are known with this text."""
-        parts: list[Part] = [Content(text)] if text else []
-        return self._called(parts if self._thinking is None else self._thinking.feed(text))
+        return self._called(self._as_said(text, self._thinking.feed(text)))
 
     def finish(self, *, cut: bool = False) -> list[Part]:
         """The rest, once no text follows. Where the reply was ``cut``, the beginning of a marker at
-        its end belongs to no part.
+        its end belongs to no part, unless the thinking stays in the answer.
         """
-        found = self._called([] if self._thinking is None else self._thinking.finish(cut=cut))
+        left = self._thinking.finish(cut=cut and self._reasoning)
+        found = self._called(self._as_said("", left))
         return found if self._calls is None else [*found, *self._calls.finish(cut=cut)]
 
+    def _as_said(self, text: str, parts: list[Part]) -> list[Part]:
+        """The parts that are known with this text; the thinking as it was said, with its markers
+        and the white space around it, where it stays in the answer.
+        """
+        if self._reasoning:
+            return parts
+        said = self._unread + text
+        known = len(said) - self._thinking.waiting
+        self._unread = said[known:]
+        answer = [part for part in parts if isinstance(part, Content)]
+        thought = said[: known - sum(len(part.text) for part in answer)]
+        return [Reasoning(thought), *answer] if thought else list(answer)
+
     def _called(self, parts: Sequence[Part]) -> list[Part]:
-        if self._calls is None:
-            return list(parts)
         found: list[Part] = []
         for part in parts:
-            found += self._calls.feed(part.text) if isinstance(part, Content) else [part]
+            if isinstance(part, Content) and self._calls is not None:
+                found += self._calls.feed(part.text)
+            elif isinstance(part, Reasoning) and not self._reasoning:
+                found.append(Content(part.text))
+            else:
+                found.append(part)
         return found
 
 

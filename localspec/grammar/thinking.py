@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localspec.grammar.thought_end import ThoughtEnd
 
 _HARMONY = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 _MARKERS = (
@@ -42,12 +46,22 @@ def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
     return opened and not any(end in unfinished for end in ends)
 
 
+def rest_of_thought(prompt: str, thought: str, answer: str, found: Sequence[str]) -> str:
+    """What stands between a prompt and the beginning of the ``answer`` to it that is continued: the
+    ``thought`` and the marker behind it, where the prompt ends inside a thinking with these
+    ``markers``. Without a thought, what is continued may be one.
+    """
+    if not thought or not begun(prompt, "", found) or any(end in answer for end in found[1:]):
+        return ""
+    before, behind = ("\n", "\n\n") if prompt.endswith("\n") else ("", "")
+    return f"{thought}{before}{found[-1]}{behind}"
+
+
 @dataclass(frozen=True, slots=True)
 class Thinking:
     """Where the thinking in a reply ends."""
 
-    close: tuple[int, ...]
-    """Tokens that end it."""
+    close: ThoughtEnd
     optional: int | None = None
     """The first token of a reply that thinks; None where the prompt began the thinking."""
 
@@ -58,29 +72,29 @@ class Thinking:
         """
         if self.optional is not None and (len(tokens) == start or tokens[start] != self.optional):
             return start
-        n = len(self.close)
-        for at in range(max(start, searched - n + 1), len(tokens) - n + 1):
-            if tuple(tokens[at : at + n]) == self.close:
-                return at + n
-        return None
+        return self.close.place(tokens, start, searched)
 
 
 def thinking(
-    template: str | None, prompt: str, tokenize: Callable[[str], list[int]]
+    template: str | None,
+    prompt: str,
+    tokenize: Callable[[str], list[int]],
+    close: Callable[[str], ThoughtEnd],
 ) -> Thinking | None:
     """The thinking of a reply to ``prompt``, as the chat template has it; None where it has none.
 
-    ``tokenize`` makes tokens of a marker, control tokens included. Where the marker that begins it
-    is not a token of its own, only a thinking that the prompt begins is recognised.
+    ``tokenize`` makes tokens of a marker, control tokens included, and ``close`` gives the end that
+    a marker is. Where the marker that begins it is not a token of its own, only a thinking that the
+    prompt begins is recognised.
     """
     for begin, end in _MARKERS:
         if template is None or begin not in template or end not in template:
             continue
         if prompt.rstrip().endswith(begin):
-            return Thinking(tuple(tokenize(end)))
+            return Thinking(close(end))
         if prompt.rstrip().endswith(end):
             return None  # switched off: the template has written an empty thought
         opening = tokenize(begin)
         if len(opening) == 1 or begin.startswith("<|channel|>"):
-            return Thinking(tuple(tokenize(end)), opening[0])
+            return Thinking(close(end), opening[0])
     return None

@@ -185,7 +185,7 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "a mu that rejected drafts move": (Request, "_judged", moved_by_what_was_rejected),
     "another place's coin": (Noise, "uniform", a_place_later),
     "no breakers": (Repetitions, "_limit", lambda _, known: len(known.tokens)),
-    "no infill": (InfillProcessor, "_sure", lambda _, p: p),
+    "no infill": (InfillProcessor, "_sure", lambda _, p, __: p),
     "tokens that begin others": (InfillProcessor, "_merge", nothing),
     "a stop text that is shown in part": (TextStream, "_doubtful", lambda _: 0),
     "characters that are cut at tokens": (TextStream, "feed", by_tokens),

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import tracemalloc
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
 
 import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.constraint import Constraint, TokenMask
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.generation import infill
+from localspec.generation.grammars import incomplete
 from localspec.generation.infill import WINDOW, InfillPrompts, Suggestions
 from localspec.generation.infill_sampling import InfillProcessor
-from localspec.generation.stop_condition import LineLimits, TextStream
+from localspec.generation.runnable import RunnableModel
+from localspec.generation.stop_condition import LineLimits, StopCondition, TextStream
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 
@@ -220,6 +224,49 @@ def test_the_time_counts_from_the_first_token_and_ends_with_a_line() -> None:
     assert not LineLimits(0, None, lambda: now).over("c\n")
 
 
+def ending(*stop: str, indent: int = 0, late: bool = False) -> StopCondition:
+    times = iter((0.0, 9.0, 9.0, 9.0)) if late else itertools.repeat(0.0)
+    limits = LineLimits(indent, 1.0, lambda: next(times))
+    return StopCondition(cast("RunnableModel", Words()), stop, frozenset(), limits)
+
+
+class Words:
+    """A model of three tokens."""
+
+    end_ids = frozenset[int]()
+
+    def piece(self, token: int) -> bytes:
+        return (b"a\nb;", b"c\n", b" d")[token]
+
+
+def test_a_stop_text_in_the_token_of_a_late_line_end_ended_the_reply() -> None:
+    one = ending(";", late=True)
+    assert one.take(0) == ("a\nb", "stop")
+    assert (one.stream.stop_text, one.limited) == (";", False)
+    other = ending(";", late=True)
+    assert other.take(1) == ("c\n", "length")
+    assert (other.stream.stop_text, other.limited) == (None, True)
+    third = ending(indent=2)
+    assert [third.take(token) for token in (1, 2)] == [("c\n", None), (" ", "length")]
+    assert third.limited
+
+
+def test_a_grammar_that_a_limit_of_lines_left_incomplete_is_not_said_to_be_too_long() -> None:
+    assert "a limit of its lines ended the reply" in incomplete("length", None, limited=True).text
+    assert "its largest length" in incomplete("length", None, limited=False).text
+
+
+def test_what_a_cut_leaves_is_whole_tokens_and_the_beginning_of_the_next() -> None:
+    cut = ending("b;")
+    cut.take(1)
+    cut.take(0)
+    assert cut.kept([1, 0]) == (1, "a\n")
+    whole = ending("a")
+    whole.take(1)
+    whole.take(0)
+    assert whole.kept([1, 0]) == (1, "")
+
+
 # -- suggestions -----------------------------------------------------------------------------------
 
 START = "def add(a, b):\n    "
@@ -321,6 +368,32 @@ def test_tokens_that_begin_with_each_other_count_as_one() -> None:
     found = ours(row, ())
     assert set(found.ids.tolist()) == {0, 1, 4}
     assert found.probability(1) / found.probability(4) == pytest.approx(0.5 / 0.48, rel=1e-5)
+
+
+class Allows:
+    """A grammar that allows some tokens at every place."""
+
+    def __init__(self, *tokens: int) -> None:
+        self._mask = TokenMask(np.array([sum(1 << t for t in tokens)], np.uint32))
+
+    def mask(self, before: Sequence[int]) -> TokenMask:
+        del before
+        return self._mask
+
+
+@pytest.mark.parametrize(
+    ("allowed", "left"),
+    [((0, 2, 3, 4, 5, 6, 7), 0), ((1, 2, 3, 4, 5, 6, 7), 1), ((2, 3, 4, 5, 6, 7), 4)],
+    ids=["the end", "another end", "none"],
+)
+def test_a_suggestion_that_is_not_sure_ends_only_where_its_grammar_may_end(
+    allowed: tuple[int, ...], left: int
+) -> None:
+    row = np.array([-9, -9, 0, 0, 0.01, 0, 0, 0], np.float32)
+    wide = Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)
+    others = LogitsProcessor(wide, 8, cast("Constraint", Allows(*allowed)))
+    ours = InfillProcessor(others, lambda t: b"%d" % t, frozenset({0, 1}), 0)
+    assert ours(row, ()).ids.tolist() == [left]
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])

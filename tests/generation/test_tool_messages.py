@@ -240,6 +240,34 @@ def test_where_thinking_begins_and_ends_is_read_from_the_template_and_the_prompt
     assert not begun("<think>", "", ())
 
 
+OPENS = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant><think>GAP{# </think> #}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("gap", "thought", "said", "written"),
+    [
+        ("\n", "Because 2+2.", "The answer", "<think>\nBecause 2+2.\n</think>\n\nThe answer"),
+        ("", "Because 2+2.", "The answer", "<think>Because 2+2.</think>The answer"),
+        ("\n", "", "Because", "<think>\nBecause"),  # as it is where thinking stays in the answer
+        ("\n", "Hm.", "Because</think>The", "<think>\nBecause</think>The"),
+    ],
+)
+def test_an_answer_is_continued_behind_its_thought_where_the_template_begins_one(
+    gap: str, thought: str, said: str, written: str
+) -> None:
+    source = OPENS.replace("GAP", gap)
+    text = prompt(source, (Message("user", "2+2?"), Message("assistant", said, thought)))
+    assert text == f"<user>2+2?<assistant>{written}"
+    assert begun(text, said, markers(source)) == (not thought)
+    closed = source.replace("<think>" + gap, "<think></think>")
+    for template in (closed, PLAIN):
+        text = prompt(template, (Message("user", "2+2?"), Message("assistant", said, thought)))
+        assert text.removeprefix("<user>2+2?").removeprefix("<assistant><think></think>") == said
+
+
 @pytest.mark.parametrize(
     ("longest", "words"), [(0, "or raise --ctx"), (99, "or raise --ctx"), (8, "at most 8")]
 )

@@ -23,6 +23,7 @@ from localspec.decode.routing import guided
 from localspec.grammar import matching
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.thinking import Thinking, thinking
+from localspec.grammar.thought_end import ThoughtEnd
 from localspec.testing import TableTarget
 
 PERSON = {
@@ -225,13 +226,70 @@ class _Nothing:
         return getattr(self._matcher, name)
 
 
+# -- a text that is cut ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "fitting"),
+    [
+        (GrammarSpec.choice(["yes", "ye"]), {"ye", "yes"}),
+        (GrammarSpec.choice(["yes"]), {"yes"}),
+        (GrammarSpec.regex("[a-z]*"), {"", "y", "ye", "yes"}),
+        (
+            GrammarSpec("lark", 'start: "y" rest\nrest[max_tokens=9]: /[a-z]{0,3}/'),
+            {"y", "ye", "yes"},
+        ),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_what_a_stop_text_leaves_of_a_reply_fits_or_not(spec, fitting, matcher, model) -> None:
+    whole = [5, *model.tokenize("yes", special=False)]
+    pieces = [model.piece(token).decode() for token in whole[1:]]
+    assert "".join(pieces) == "yes"
+    for length in range(4):
+        one = matcher(spec, start=1)
+        for n in range(2, len(whole) + 1):
+            one.take(whole[:n])
+        kept = max(n for n in range(len(pieces) + 1) if len("".join(pieces[:n])) <= length)
+        rest = "yes"[len("".join(pieces[:kept])) : length]
+        assert one.fits(whole[: 1 + kept], rest) == ("yes"[:length] in fitting)
+
+
+def test_a_reply_that_was_cut_in_its_thinking_does_not_fit(matcher) -> None:
+    one = matcher(GrammarSpec.regex("[a-z]*"), start=1, thinking=Thinking(CLOSE))
+    one.take([9, WORD])
+    assert not one.fits([9, WORD], "")
+    one.take([9, WORD, DONE])
+    assert not one.fits([9, WORD], "")
+    assert one.fits([9, WORD, DONE], "")
+
+
 # -- thinking ----------------------------------------------------------------------------------
 
 THINK, DONE, WORD = 40, 41, 42
 
 
+class Named:
+    """A model whose marker is the texts of some tokens; all others say nothing of it."""
+
+    def __init__(self, texts: dict[int, bytes], control: dict[int, str]) -> None:
+        self._texts, self._control = texts, control
+
+    def piece(self, token: int) -> bytes:
+        return b"" if token in self._control else self._texts.get(token, b"w")
+
+    def marker(self, token: int) -> str:
+        return self._control[token]
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        return [*self._texts, *self._control]
+
+
+CLOSE = ThoughtEnd("</think>", Named({}, {DONE: "</think>"}))
+
+
 def test_the_grammar_begins_where_the_thinking_ends_also_inside_a_draft(matcher, model):
-    one = matcher(SPEC, start=3, thinking=Thinking((DONE,)))
+    one = matcher(SPEC, start=3, thinking=Thinking(CLOSE))
     prompt = [9, 9, 9]
     free = one.mask(prompt)
     assert free.allows_token(WORD)
@@ -247,7 +305,7 @@ def test_the_grammar_begins_where_the_thinking_ends_also_inside_a_draft(matcher,
 
 
 def test_a_reply_may_think_or_not(matcher, model):
-    one = matcher(SPEC, start=1, thinking=Thinking((DONE,), THINK))
+    one = matcher(SPEC, start=1, thinking=Thinking(CLOSE, THINK))
     first = one.mask([9])
     brace = matcher(SPEC).forced([])[0]
     assert first.allows_token(THINK)
@@ -256,13 +314,14 @@ def test_a_reply_may_think_or_not(matcher, model):
     assert one.forced([9]) == []
     one.take([9, THINK])
     assert one.mask([9, THINK]).allows_token(WORD)
-    other = matcher(SPEC, start=1, thinking=Thinking((DONE,), THINK))
+    other = matcher(SPEC, start=1, thinking=Thinking(CLOSE, THINK))
     other.take([9, brace])
     assert not other.mask([9, brace]).allows_token(WORD)
 
 
 def test_an_end_of_several_tokens_is_found_across_emitted_and_drafted_ones(matcher, model):
-    one = matcher(SPEC, start=0, thinking=Thinking((50, 51, 52)))
+    texts = {50: b"</", 51: b"think", 52: b">\n"}
+    one = matcher(SPEC, start=0, thinking=Thinking(ThoughtEnd("</think>", Named(texts, {}))))
     one.take([50])
     one.take([50, 51])
     assert one.mask([50, 51, WORD]).allows_token(WORD)
@@ -273,14 +332,15 @@ TEMPLATE = "{% if thinking %}<think>\n{% endif %}...</think>"
 
 
 def test_the_template_and_the_prompt_say_whether_a_model_thinks():
-    def tokenize(marker: str) -> list[int]:
-        return {"<think>": [THINK], "</think>": [DONE]}[marker]
+    def found(template: str | None, prompt: str) -> Thinking | None:
+        tokenize = {"<think>": [THINK]}.__getitem__
+        return thinking(template, prompt, tokenize, {"</think>": CLOSE}.__getitem__)
 
-    assert thinking(TEMPLATE, "user: hi\nassistant:", tokenize) == Thinking((DONE,), THINK)
-    assert thinking(TEMPLATE, "hi <think>\n", tokenize) == Thinking((DONE,))
-    assert thinking(TEMPLATE, "hi <think>\n\n</think>\n\n", tokenize) is None
-    assert thinking("no markers", "hi", tokenize) is None
-    assert thinking(None, "hi", tokenize) is None
+    assert found(TEMPLATE, "user: hi\nassistant:") == Thinking(CLOSE, THINK)
+    assert found(TEMPLATE, "hi <think>\n") == Thinking(CLOSE)
+    assert found(TEMPLATE, "hi <think>\n\n</think>\n\n") is None
+    assert found("no markers", "hi") is None
+    assert found(None, "hi") is None
 
 
 # -- grammars that are too hard to follow ------------------------------------------------------

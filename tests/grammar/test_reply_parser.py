@@ -56,8 +56,10 @@ CALLS = {
 BEFORE = "Let < me <tool see.\n"
 
 
-def parsed(pieces, form: ReplyFormat, *, cut: bool = False, of=TOOLS) -> WholeReply:
-    parser = ReplyParser(form, of)
+def parsed(
+    pieces, form: ReplyFormat, *, cut: bool = False, of=TOOLS, reasoning: bool = True
+) -> WholeReply:
+    parser = ReplyParser(form, of, reasoning=reasoning)
     parts = [part for piece in pieces for part in parser.feed(piece)]
     return WholeReply.of([*parts, *parser.finish(cut=cut)])
 
@@ -149,6 +151,32 @@ def test_thinking_stays_in_the_answer_where_that_is_asked_for() -> None:
     parser = ReplyParser(ReplyFormat(THINK), reasoning=False)
     reply = WholeReply.of([*parser.feed("<think>A</think>B"), *parser.finish()])
     assert (reply.reasoning, reply.content) == ("", "<think>A</think>B")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_call_in_a_thinking_that_stays_in_the_answer_is_text_and_one_behind_it_is_a_call(
+    family: str,
+) -> None:
+    before = "" if family == "llama3" else BEFORE
+    thought = f"\n<think>\nPerhaps {CALLS[family]}?\n</think>\n\n"
+    text, form = f"{thought}{before}{CALLS[family]}", ReplyFormat(THINK, tools=family)
+    whole = parsed([text], form, reasoning=False)
+    assert whole.content == thought + before.rstrip()
+    assert [(c.name, json.loads(c.arguments)) for c in whole.calls] == [
+        ("get.weather", ARGUMENTS),
+        ("stop", {}),
+    ]
+    assert whole.reasoning == ""
+    for pieces in (text, [text[:7], text[7:60], text[60:]]):
+        assert shown(parsed(pieces, form, reasoning=False)) == shown(whole)
+
+
+@given(st.text("<tol_cal>/hink {}\n[]a", max_size=40), st.booleans(), st.booleans())
+def test_thinking_that_stays_in_the_answer_loses_no_character(
+    text: str, thinks: bool, cut: bool
+) -> None:
+    reply = parsed(text, ReplyFormat(THINK, thinks), cut=cut, reasoning=False)
+    assert (reply.reasoning, reply.content) == ("", text)
 
 
 def test_arguments_come_as_they_are_written() -> None:

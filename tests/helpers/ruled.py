@@ -60,6 +60,9 @@ class Ruled:
         self.complete = self.over(before)
         return self.complete
 
+    def fits(self, before: Sequence[int], rest: str) -> bool:
+        return not rest and self.over(before)
+
 
 def _words(tokens: set[int]) -> np.ndarray:
     word = sum(1 << token for token in tokens)

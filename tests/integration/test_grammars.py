@@ -93,6 +93,23 @@ def test_a_reply_that_is_cut_says_so_and_one_that_is_complete_ends() -> None:
         assert last.reply.tokens[-1] not in runtime.ends  # no pass for an end that is certain
 
 
+def test_a_reply_that_a_stop_text_cut_is_valid_only_where_what_is_left_fits() -> None:
+    one = GrammarSpec.schema({"const": {"a": 1}})
+    with Runtime.open(Options(threads=1)) as runtime:
+        for spec, stop, left, valid in (
+            (GrammarSpec.choice(["yes"]), "s", "ye", False),
+            (GrammarSpec.choice(["yes"]), "n", "yes", True),
+            (GrammarSpec.choice(["yes please"]), " p", "yes", False),
+            (GrammarSpec.choice(["yes please", "yes"]), " p", "yes", True),
+            (one, "}", '{"a": 1', False),
+        ):
+            *events, last = runtime.submit(request(grammar=spec, stop=(stop,)))
+            assert isinstance(last, Finished)
+            assert (last.reply.text, last.reply.valid) == (left, valid)
+            said = [event.text for event in events if isinstance(event, Notice)]
+            assert any("a stop text ended" in text for text in said) == (not valid)
+
+
 def test_conversations_go_on_after_a_reply_under_a_grammar() -> None:
     with Runtime.open(Options()) as runtime:
         first = answer(runtime)

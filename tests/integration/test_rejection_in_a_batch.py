@@ -71,6 +71,9 @@ class Masked:
     def take(self, before: Sequence[int]) -> bool:
         return False
 
+    def fits(self, before: Sequence[int], rest: str) -> bool:
+        return True
+
 
 def exact(pair: LoadedPair, at: int) -> Mapping[tuple[int, ...], float]:
     """Probabilities of the first tokens, by passes over one token each."""
