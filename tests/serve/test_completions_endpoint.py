@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fake_serving import FakeEngine
 
 from localspec.core.emitted import TokenLogprob, TokenLogprobs
 from localspec.serve.replies.logprob_shapes import TextLogprobs
@@ -78,8 +79,50 @@ async def test_choices_of_several_prompts_come_in_order(world):
     asked = {"prompt": ["a", "b"], "n": 2, "seed": 5}
     answer = (await world.client.post(PATH, json=asked)).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
-    assert [(r.prompt, r.seed) for r in world.requests] == [("a", 5), ("a", 6), ("b", 5), ("b", 6)]
+    assert [choice["localspec"]["seed"] for choice in answer["choices"]] == [5, 6, 5, 6]
+    asked = sorted((r.prompt, r.seed) for r in world.requests)
+    assert asked == [("a", 5), ("a", 6), ("b", 5), ("b", 6)]
     assert answer["usage"]["prompt_tokens"] == 8
+
+
+async def test_the_first_choice_of_each_prompt_reads_it_for_the_others(world, monkeypatch):
+    handed_over, reply = [], FakeEngine.reply
+
+    def noted(engine, request):
+        handed_over.append((request.prompt, world.service.metrics.emitted > 0))
+        return reply(engine, request)
+
+    monkeypatch.setattr(FakeEngine, "reply", noted)
+    answer = (await world.client.post(PATH, json={"prompt": ["a", "b", "a"], "n": 3})).json()
+    assert handed_over[:3] == [("a", False), ("b", False), ("a", False)]
+    assert sorted(handed_over[3:]) == [("a", True)] * 4 + [("b", True)] * 2
+    assert [choice["index"] for choice in answer["choices"]] == [*range(9)]
+    assert answer["usage"]["completion_tokens"] == 9 * len(world.words)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (PATH, {"prompt": "a b", "echo": True}),
+        (PATH, {"prompt": "a b", "return_token_ids": True}),
+        ("/infill", {"input_prefix": "a", "input_suffix": "b", "response_fields": ["prompt"]}),
+    ],
+)
+async def test_a_repeated_prompt_is_split_for_the_owner_of_its_reply(
+    make_world, monkeypatch, path, asked
+):
+    """A bare salt would be another client's turn, and another one's texts."""
+    split, tokenize = [], FakeEngine.tokenize
+
+    async def noted(engine, request, **how):
+        split.append(request.owner)
+        return await tokenize(engine, request, **how)
+
+    monkeypatch.setattr(FakeEngine, "tokenize", noted)
+    world = await make_world()
+    assert (await world.client.post(path, json=asked | {"cache_salt": "s"})).status_code == 200
+    assert split == [request.owner for request in world.requests]
+    assert split != ["s"]
 
 
 async def test_a_stream_says_what_the_whole_answer_says(world):

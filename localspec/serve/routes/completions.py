@@ -104,7 +104,7 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
             return
         with_pieces = asked.echo and asked.logprobs is not None
         for first in range(0, len(asked.replies), asked.choices):
-            known = await self._answering.tokenize(asked.replies[first])
+            known = await self._answering.tokenize(first)
             prompt = _Prompt(
                 known.text if asked.echo else "",
                 known.tokens if asked.extras.token_ids else (),
