@@ -100,6 +100,16 @@ async def test_choices_are_requests_with_seeds_that_follow_each_other(world):
     }
 
 
+@pytest.mark.parametrize("seed", [None, 41])
+async def test_the_first_choice_alone_scores_the_prompt(world, seed):
+    asked = HI | {"n": 3, "seed": seed, "prompt_logprobs": 1}
+    assert len((await world.client.post(CHAT, json=asked)).json()["prompt_logprobs"]) == 4
+    assert [request.prompt_logprobs for request in world.requests] == [1, None, None]
+    assert seed is None or [request.seed for request in world.requests] == [41, 42, 43]
+    found = chunks((await world.client.post(CHAT, json=asked | {"stream": True})).text)
+    assert sum("prompt_logprobs" in chunk for chunk in found) == 1
+
+
 async def test_choices_in_a_stream_keep_their_index(world):
     answer = await world.client.post(CHAT, json=HI | {"n": 2, "stream": True})
     said = {0: "", 1: ""}

@@ -6,7 +6,7 @@ import pytest
 from fake_serving import FakeEngine
 
 from localspec.core.emitted import TokenLogprob, TokenLogprobs
-from localspec.serve.replies.logprob_shapes import TextLogprobs
+from localspec.serve.replies.logprob_shapes import TextLogprobs, vllm_prompt
 
 PATH = "/v1/completions"
 
@@ -152,6 +152,30 @@ async def test_prompt_logprobs_come_in_vllms_shape(world):
     assert first is None
     assert second["1"] == {"logprob": -0.5, "rank": None, "decoded_token": "p1"}
     assert second["50"]["rank"] == 1
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(0, 1), (1, 2), (3, 4)])
+async def test_prompt_logprobs_have_their_own_number_beside_echo(world, wanted, found):
+    asked = {"prompt": [5, 6], "echo": True, "logprobs": 3, "prompt_logprobs": wanted}
+    choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
+    assert len(choice["prompt_logprobs"][1]) == found
+    assert len(choice["logprobs"]["top_logprobs"][1]) == 4
+
+
+def test_the_chosen_token_keeps_its_rank_beyond_the_alternatives_that_are_wanted():
+    top = tuple(TokenLogprob(i, str(i), -1.0 - i) for i in range(4))
+    (place,) = vllm_prompt([TokenLogprobs(top[2], top)], 1)
+    assert {token: found["rank"] for token, found in place.items()} == {"0": 1, "2": 3}
+
+
+async def test_progress_of_a_prompt_is_told_at_completions_too(world):
+    asked = {"prompt": ["a", "b"], "return_progress": True, "stream": True}
+    text = (await world.client.post(PATH, json=asked)).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n")[:-2]]
+    told = [chunk for line in lines if "prompt_progress" in (chunk := json.loads(line))]
+    assert sorted(chunk["choices"][0]["index"] for chunk in told) == [0, 1]
+    assert told[0]["prompt_progress"] == {"total": 4, "cache": 0, "processed": 4}
+    assert told[0]["choices"][0]["text"] == ""
 
 
 async def test_more_token_ids_than_the_context_holds_do_not_reach_the_engine(world):

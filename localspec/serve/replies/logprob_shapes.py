@@ -92,21 +92,23 @@ class TextLogprobs:
         return found
 
 
-def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
-    """vLLM's ``prompt_logprobs``: an object by token id for each token of the prompt."""
+def vllm_prompt(places: Sequence[TokenLogprobs | None], most: int) -> list[Any]:
+    """vLLM's ``prompt_logprobs``: an object by token id for each token of the prompt, which has
+    the ``most`` likeliest ones and the prompt's own.
+    """
     found: list[Any] = []
     for place in places:
         if place is None:
             found.append(None)
             continue
-        ranked = {
-            str(t.token): {"logprob": number(t.logprob), "rank": rank, "decoded_token": text(t)}
-            for rank, t in enumerate(place.top, 1)
-        }
-        chosen = place.chosen
-        ranked.setdefault(
-            str(chosen.token),
-            {"logprob": number(chosen.logprob), "rank": None, "decoded_token": text(chosen)},
+        own = place.chosen.token
+        ranked = {t.token: (rank, t) for rank, t in enumerate(place.top, 1)}
+        ranked.setdefault(own, (None, place.chosen))
+        found.append(
+            {
+                str(id_): {"logprob": number(t.logprob), "rank": rank, "decoded_token": text(t)}
+                for id_, (rank, t) in ranked.items()
+                if id_ == own or (rank is not None and rank <= most)
+            }
         )
-        found.append(ranked)
     return found

@@ -78,6 +78,8 @@ class ChunkAnswer(Answer[A]):
     def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         if self._asked.extras.continuous_usage:
             self._count(index, events)
+        if self._asked.extras.progress:
+            yield from map(self._chunks.sse, self._progress(index, events))
         yield from map(self._chunks.sse, self._round(index, events))
         last = events[-1]
         if not isinstance(last, Finished):
@@ -97,6 +99,13 @@ class ChunkAnswer(Answer[A]):
                 self._emitted[index] += 1
             elif isinstance(event, Reading):
                 self._prompts_read[index] = event.total
+
+    def _progress(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[Chunk]:
+        """llama.cpp's chunks that tell how much of a prompt was read."""
+        for event in events:
+            if isinstance(event, Reading):
+                read = {"total": event.total, "cache": event.cached, "processed": event.done}
+                yield self._chunk(index, self.nothing) | {"prompt_progress": read}
 
     @abstractmethod
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:

@@ -55,8 +55,8 @@ class CompletionAsked(Asked, frozen=True, kw_only=True):
     """Number of replies to each prompt."""
     echo: bool
     logprobs: int | None
-    scores: bool
-    """Whether vLLM's ``prompt_logprobs`` are wanted."""
+    scores: int | None
+    """Alternatives of vLLM's ``prompt_logprobs``; None where these are not wanted."""
 
 
 def _read(received: Received[CompletionBody]) -> CompletionAsked:
@@ -71,7 +71,7 @@ def _read(received: Received[CompletionBody]) -> CompletionAsked:
         choices=n,
         echo=body.echo or False,
         logprobs=body.logprobs,
-        scores=body.prompt_logprobs is not None,
+        scores=body.prompt_logprobs,
         extras=body.extras(received.given),
     )
 
@@ -144,7 +144,8 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
 
     def _scores(self, events: Sequence[ReplyEvent]) -> dict[str, Any]:
         """vLLM's field for the prompt, if it is wanted and there."""
-        known = scored(events) if self._asked.scores else None
+        most = self._asked.scores
+        known = None if most is None else scored(events, most)
         return {} if known is None else {"prompt_logprobs": known}
 
     def _first(self) -> Iterable[Chunk]:
