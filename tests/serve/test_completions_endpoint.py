@@ -6,6 +6,7 @@ import pytest
 from fake_serving import FakeEngine
 
 from localspec.core.emitted import TokenLogprob, TokenLogprobs
+from localspec.core.errors import UsageError
 from localspec.serve.replies.logprob_shapes import TextLogprobs, vllm_prompt
 
 PATH = "/v1/completions"
@@ -143,6 +144,26 @@ async def test_ids_of_the_prompt_come_on_request(world):
     choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
     assert choice["prompt_token_ids"] == [5, 6]
     assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("echo", [False, True])
+async def test_the_first_chunk_of_each_choice_has_the_ids_of_its_prompt(world, echo):
+    asked = {"prompt": [[5, 6], [7]], "n": 2, "return_token_ids": True, "echo": echo}
+    text = (await world.client.post(PATH, json=asked | {"stream": True})).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n")[:-2]]
+    first = {}
+    for line in lines:
+        (choice,) = json.loads(line)["choices"]
+        told = choice.get("prompt_token_ids")
+        assert told is None or choice["index"] not in first
+        first.setdefault(choice["index"], told)
+    assert first == {0: [5, 6], 1: [5, 6], 2: [7], 3: [7]}
+
+
+async def test_what_the_engine_refuses_has_its_status_though_ids_were_asked_for(world):
+    world.error = UsageError("no")
+    asked = {"prompt": [5, 6], "return_token_ids": True, "stream": True}
+    assert (await world.client.post(PATH, json=asked)).status_code == 400
 
 
 async def test_prompt_logprobs_come_in_vllms_shape(world):

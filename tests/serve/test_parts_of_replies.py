@@ -274,7 +274,9 @@ async def test_a_response_leaves_out_a_call_that_a_stop_text_cuts(chat, world):
     whole = await chat.responses.create(**response_fields())
     assert whole.status == "completed"
     assert [item.type for item in whole.output] == ["reasoning", "message"]
-    events = [event async for event in await chat.responses.create(**response_fields(), stream=True)]
+    events = [
+        event async for event in await chat.responses.create(**response_fields(), stream=True)
+    ]
     last = events[-1].response.output[-1]  # it was told of before the stop text came
     assert (last.type, last.status) == ("function_call", "incomplete")
 
