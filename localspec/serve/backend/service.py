@@ -117,8 +117,9 @@ class Service:
             elif request is before:
                 owned.append(owned[-1])
             else:  # a choice, which differs in these alone; all else was checked and fetched
-                own = {"seed": request.seed, "prompt_logprobs": request.prompt_logprobs}
-                owned.append(dataclasses.replace(owned[-1], **own))
+                scores = request.prompt_logprobs
+                one = dataclasses.replace(owned[-1], seed=request.seed, prompt_logprobs=scores)
+                owned.append(one)
                 await asyncio.sleep(0)  # all its fields are looked at again
             in_all += size
         if caller.body is not None:  # each choice is a copy on its way to the engine

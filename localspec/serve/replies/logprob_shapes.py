@@ -101,14 +101,16 @@ def vllm_prompt(places: Sequence[TokenLogprobs | None], most: int) -> list[Any]:
         if place is None:
             found.append(None)
             continue
-        own = place.chosen.token
-        ranked = {t.token: (rank, t) for rank, t in enumerate(place.top, 1)}
-        ranked.setdefault(own, (None, place.chosen))
+        ranks = {token.token: rank for rank, token in enumerate(place.top, 1)}
+        told = {token.token: token for token in (*place.top[:most], place.chosen)}
         found.append(
             {
-                str(id_): {"logprob": number(t.logprob), "rank": rank, "decoded_token": text(t)}
-                for id_, (rank, t) in ranked.items()
-                if id_ == own or (rank is not None and rank <= most)
+                str(token.token): {
+                    "logprob": number(token.logprob),
+                    "rank": ranks.get(token.token),
+                    "decoded_token": text(token),
+                }
+                for token in told.values()
             }
         )
     return found
