@@ -100,6 +100,16 @@ async def test_choices_are_requests_with_seeds_that_follow_each_other(world):
     }
 
 
+@pytest.mark.parametrize("seed", [None, 41])
+async def test_the_first_choice_alone_scores_the_prompt(world, seed):
+    asked = HI | {"n": 3, "seed": seed, "prompt_logprobs": 1}
+    assert len((await world.client.post(CHAT, json=asked)).json()["prompt_logprobs"]) == 4
+    assert [request.prompt_logprobs for request in world.requests] == [1, None, None]
+    assert seed is None or [request.seed for request in world.requests] == [41, 42, 43]
+    found = chunks((await world.client.post(CHAT, json=asked | {"stream": True})).text)
+    assert sum("prompt_logprobs" in chunk for chunk in found) == 1
+
+
 async def test_choices_in_a_stream_keep_their_index(world):
     answer = await world.client.post(CHAT, json=HI | {"n": 2, "stream": True})
     said = {0: "", 1: ""}
@@ -243,6 +253,21 @@ async def test_token_ids_and_origins_come_on_request(world):
     assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
     assert choice["localspec"]["origins"] == ["accepted", "corrected"] * 3
     assert choice["localspec"]["sources"] == ["model", None] * 3
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
+async def test_the_ids_of_the_prompt_come_once_beside_the_choices(world, logprobs):
+    asked = {"messages": [{"role": "user", "content": "a b"}], "n": 2, "return_token_ids": True}
+    whole = (await world.client.post(CHAT, json=asked)).json()
+    assert whole["prompt_token_ids"] == [0, 1]
+    assert all("prompt_token_ids" not in choice for choice in whole["choices"])
+    more = {"stream": True, "logprobs": logprobs}
+    first, *others = chunks((await world.client.post(CHAT, json=asked | more)).text)
+    assert first["prompt_token_ids"] == [0, 1]
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert not any("prompt_token_ids" in chunk for chunk in others)
+    roles = [c["choices"][0]["index"] for c in others if "role" in c["choices"][0]["delta"]]
+    assert roles == [1]
 
 
 async def test_a_stream_keeps_no_tokens_that_it_has_told(world):

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from fake_serving import FakeEngine
 
 from localspec.core.emitted import TokenLogprob, TokenLogprobs
-from localspec.serve.replies.logprob_shapes import TextLogprobs
+from localspec.core.errors import UsageError
+from localspec.serve.replies.logprob_shapes import TextLogprobs, vllm_prompt
 
 PATH = "/v1/completions"
 
@@ -78,8 +80,50 @@ async def test_choices_of_several_prompts_come_in_order(world):
     asked = {"prompt": ["a", "b"], "n": 2, "seed": 5}
     answer = (await world.client.post(PATH, json=asked)).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
-    assert [(r.prompt, r.seed) for r in world.requests] == [("a", 5), ("a", 6), ("b", 5), ("b", 6)]
+    assert [choice["localspec"]["seed"] for choice in answer["choices"]] == [5, 6, 5, 6]
+    asked = sorted((r.prompt, r.seed) for r in world.requests)
+    assert asked == [("a", 5), ("a", 6), ("b", 5), ("b", 6)]
     assert answer["usage"]["prompt_tokens"] == 8
+
+
+async def test_the_first_choice_of_each_prompt_reads_it_for_the_others(world, monkeypatch):
+    handed_over, reply = [], FakeEngine.reply
+
+    def noted(engine, request):
+        handed_over.append((request.prompt, world.service.metrics.emitted > 0))
+        return reply(engine, request)
+
+    monkeypatch.setattr(FakeEngine, "reply", noted)
+    answer = (await world.client.post(PATH, json={"prompt": ["a", "b", "a"], "n": 3})).json()
+    assert handed_over[:3] == [("a", False), ("b", False), ("a", False)]
+    assert sorted(handed_over[3:]) == [("a", True)] * 4 + [("b", True)] * 2
+    assert [choice["index"] for choice in answer["choices"]] == [*range(9)]
+    assert answer["usage"]["completion_tokens"] == 9 * len(world.words)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (PATH, {"prompt": "a b", "echo": True}),
+        (PATH, {"prompt": "a b", "return_token_ids": True}),
+        ("/infill", {"input_prefix": "a", "input_suffix": "b", "response_fields": ["prompt"]}),
+    ],
+)
+async def test_a_repeated_prompt_is_split_for_the_owner_of_its_reply(
+    make_world, monkeypatch, path, asked
+):
+    """A bare salt would be another client's turn, and another one's texts."""
+    split, tokenize = [], FakeEngine.tokenize
+
+    async def noted(engine, request, **how):
+        split.append(request.owner)
+        return await tokenize(engine, request, **how)
+
+    monkeypatch.setattr(FakeEngine, "tokenize", noted)
+    world = await make_world()
+    assert (await world.client.post(path, json=asked | {"cache_salt": "s"})).status_code == 200
+    assert split == [request.owner for request in world.requests]
+    assert split != ["s"]
 
 
 async def test_a_stream_says_what_the_whole_answer_says(world):
@@ -102,6 +146,26 @@ async def test_ids_of_the_prompt_come_on_request(world):
     assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("echo", [False, True])
+async def test_the_first_chunk_of_each_choice_has_the_ids_of_its_prompt(world, echo):
+    asked = {"prompt": [[5, 6], [7]], "n": 2, "return_token_ids": True, "echo": echo}
+    text = (await world.client.post(PATH, json=asked | {"stream": True})).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n")[:-2]]
+    first = {}
+    for line in lines:
+        (choice,) = json.loads(line)["choices"]
+        told = choice.get("prompt_token_ids")
+        assert told is None or choice["index"] not in first
+        first.setdefault(choice["index"], told)
+    assert first == {0: [5, 6], 1: [5, 6], 2: [7], 3: [7]}
+
+
+async def test_what_the_engine_refuses_has_its_status_though_ids_were_asked_for(world):
+    world.error = UsageError("no")
+    asked = {"prompt": [5, 6], "return_token_ids": True, "stream": True}
+    assert (await world.client.post(PATH, json=asked)).status_code == 400
+
+
 async def test_prompt_logprobs_come_in_vllms_shape(world):
     asked = {"prompt": [5, 6], "prompt_logprobs": 1}
     choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
@@ -109,6 +173,30 @@ async def test_prompt_logprobs_come_in_vllms_shape(world):
     assert first is None
     assert second["1"] == {"logprob": -0.5, "rank": None, "decoded_token": "p1"}
     assert second["50"]["rank"] == 1
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(0, 1), (1, 2), (3, 4)])
+async def test_prompt_logprobs_have_their_own_number_beside_echo(world, wanted, found):
+    asked = {"prompt": [5, 6], "echo": True, "logprobs": 3, "prompt_logprobs": wanted}
+    choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
+    assert len(choice["prompt_logprobs"][1]) == found
+    assert len(choice["logprobs"]["top_logprobs"][1]) == 4
+
+
+def test_the_chosen_token_keeps_its_rank_beyond_the_alternatives_that_are_wanted():
+    top = tuple(TokenLogprob(i, str(i), -1.0 - i) for i in range(4))
+    (place,) = vllm_prompt([TokenLogprobs(top[2], top)], 1)
+    assert {token: found["rank"] for token, found in place.items()} == {"0": 1, "2": 3}
+
+
+async def test_progress_of_a_prompt_is_told_at_completions_too(world):
+    asked = {"prompt": ["a", "b"], "return_progress": True, "stream": True}
+    text = (await world.client.post(PATH, json=asked)).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n")[:-2]]
+    told = [chunk for line in lines if "prompt_progress" in (chunk := json.loads(line))]
+    assert sorted(chunk["choices"][0]["index"] for chunk in told) == [0, 1]
+    assert told[0]["prompt_progress"] == {"total": 4, "cache": 0, "processed": 4}
+    assert told[0]["choices"][0]["text"] == ""
 
 
 async def test_more_token_ids_than_the_context_holds_do_not_reach_the_engine(world):

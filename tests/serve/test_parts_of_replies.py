@@ -269,6 +269,18 @@ async def test_a_response_that_is_cut_is_incomplete(chat, world):
     assert events[-1].type == "response.incomplete"
 
 
+async def test_a_response_leaves_out_a_call_that_a_stop_text_cuts(chat, world):
+    world.words = CUT
+    whole = await chat.responses.create(**response_fields())
+    assert whole.status == "completed"
+    assert [item.type for item in whole.output] == ["reasoning", "message"]
+    events = [
+        event async for event in await chat.responses.create(**response_fields(), stream=True)
+    ]
+    last = events[-1].response.output[-1]  # it was told of before the stop text came
+    assert (last.type, last.status) == ("function_call", "incomplete")
+
+
 async def test_a_response_that_fails_says_so_in_its_stream(chat, world):
     world.error, world.error_at = DecodeError("no"), 3
     stream = await chat.responses.create(**response_fields(), stream=True)
@@ -374,6 +386,36 @@ async def test_tools_of_free_text_are_refused_by_name(world, path, field):
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "tools[0].type"
     assert world.requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "field"),
+    [
+        (
+            "/v1/responses",
+            {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+            "text.format",
+        ),
+        (
+            "/v1/messages",
+            {
+                "max_tokens": 9,
+                "messages": HELLO,
+                "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+            },
+            "output_config.format",
+        ),
+    ],
+)
+async def test_a_second_grammar_is_refused_wherever_it_stands(world, path, asked, field):
+    answer = await world.client.post(path, json=asked | {"guided_choice": ["yes", "no"]})
+    assert answer.status_code == 400
+    said = f"{field} and guided_choice exclude each other: a reply follows one grammar"
+    assert answer.json()["error"]["message"] == said
+    assert not world.requests
+    for one in (asked, {**asked, "grammar": " "}):  # a blank grammar is none
+        assert (await world.client.post(path, json=one)).status_code == 200
+        assert world.requests.pop().grammar.kind == "schema"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,10 @@ class Answering:
         self._options = options
         self._requests = tuple(requests)
         self._keep = keep
+        self._waiting = _by_first(self._requests)
+        """By each request that reads a prompt, those that wait until it has read it for them."""
+        self._records: dict[int, ReplyRecord] = {}
+        """Of the replies that the engine was asked for."""
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -135,8 +139,7 @@ class Answering:
             self._engine = await self._entered()
             self._options = self._options or self._server.slot.options_of(self._engine)
             self.record.model = self.record.adapter or public_name(self._options.model)
-            # The prompts of several choices are the same: the first one reads it for all.
-            await self._submit_to(1 if self._alike() else self.size)
+            await self._submit(self._waiting)
         except BaseException as error:
             await self._left(error)
             if isinstance(error, LocalspecError):
@@ -153,8 +156,8 @@ class Answering:
         """End the replies that still run."""
         await self._left(error)
 
-    async def tokenize(self, request: ReplyRequest) -> Tokenized:
-        """Text and tokens of a request's prompt.
+    async def tokenize(self, index: int) -> Tokenized:
+        """Text and tokens of the prompt of a reply.
 
         Raises:
             ApiError: there are none.
@@ -162,7 +165,7 @@ class Answering:
         assert self._engine is not None
         try:
             async with self._server.splitting.of(self.record.caller.owner):
-                return await self._engine.tokenize(request)
+                return await self._engine.tokenize(self._requests[index])
         except LocalspecError as error:
             raise self._server.refused(error) from None
 
@@ -182,7 +185,7 @@ class Answering:
                     index, events = await self._next()
                 self._note(index, events)
                 if any(isinstance(event, Token | Finished) for event in events):
-                    await self._submit_to(self.size)
+                    await self._submit(self._waiting.pop(index, ()))
                 last = events[-1]
                 if isinstance(last, Finished):
                     if last.reply.finish_reason == "interrupt":  # nobody but `cut` interrupts
@@ -247,26 +250,19 @@ class Answering:
         finally:
             self._entering = None
 
-    def _alike(self) -> bool:
-        """Whether the requests have one prompt."""
-        first = self._requests[0]
-        return all(request.reads_as(first) for request in self._requests[1:])
-
-    async def _submit_to(self, end: int) -> None:
-        """Hand over the requests up to one, unless this is `cut`. Others have their turn between
-        two: to write a large one takes time.
+    async def _submit(self, indices: Iterable[int]) -> None:
+        """Hand over some of the requests, unless this is `cut`. Others have their turn between two:
+        to write a large one takes time.
         """
-        for index in range(len(self.record.replies), end):
+        assert self._engine is not None
+        for n, index in enumerate(indices):
+            if n:
+                await asyncio.sleep(0)
             if self._cut:
                 return
-            self._submit(index)
-            if index + 1 < end:
-                await asyncio.sleep(0)
-
-    def _submit(self, index: int) -> None:
-        assert self._engine is not None
-        self._running[index] = self._engine.reply(self._requests[index])
-        self.record.replies.append(ReplyRecord())
+            self._running[index] = self._engine.reply(self._requests[index])
+            self._records[index] = ReplyRecord()
+            self.record.replies.append(self._records[index])
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""
@@ -280,7 +276,7 @@ class Answering:
     def _note(self, index: int, events: Sequence[ReplyEvent]) -> None:
         if not events:
             raise EngineError("a reply ended without its last event")
-        self._server.metrics.note(self.record, self.record.replies[index], events)
+        self._server.metrics.note(self.record, self._records[index], events)
 
     async def _left(self, error: BaseException | None) -> None:
         for task in self._pending:
@@ -300,6 +296,19 @@ class Answering:
         elif error is not None and not self.record.error:
             self.record.error = "the client left"
         self._server.left(self)
+
+
+def _by_first(requests: Sequence[ReplyRequest]) -> dict[int, list[int]]:
+    """By the first of several requests in a row with one prompt, as choices are, the others."""
+    found: dict[int, list[int]] = {}
+    first = 0
+    for index, request in enumerate(requests):
+        if index and request.reads_as(requests[first]):
+            found[first].append(index)
+        else:
+            first = index
+            found[first] = []
+    return found
 
 
 def require_room(

@@ -116,8 +116,10 @@ class Service:
                 size = owned[-1].size
             elif request is before:
                 owned.append(owned[-1])
-            else:  # a choice: it has another seed, and what was checked and fetched already
-                owned.append(dataclasses.replace(owned[-1], seed=request.seed))
+            else:  # a choice, which differs in these alone; all else was checked and fetched
+                scores = request.prompt_logprobs
+                one = dataclasses.replace(owned[-1], seed=request.seed, prompt_logprobs=scores)
+                owned.append(one)
                 await asyncio.sleep(0)  # all its fields are looked at again
             in_all += size
         if caller.body is not None:  # each choice is a copy on its way to the engine

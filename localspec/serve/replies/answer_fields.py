@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from localspec import __version__
-from localspec.core.emitted import PromptScored
+from localspec.core.emitted import MOST_ALTERNATIVES, PromptScored
 from localspec.core.events import FinishReason, Notice, Reply, ReplyEvent, Stats, Token
 from localspec.serve.replies.logprob_shapes import vllm_prompt
 from localspec.serve.requests.generation import Extras
@@ -61,12 +61,14 @@ def head(kind: str, type_: str, model: str) -> dict[str, Any]:
     }
 
 
-def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:
-    """vLLM's ``prompt_logprobs`` of the events; None where the prompt was not scored."""
+def scored(events: Sequence[ReplyEvent], most: int = MOST_ALTERNATIVES) -> list[Any] | None:
+    """vLLM's ``prompt_logprobs`` of the events, with at most so many alternatives; None where the
+    prompt was not scored.
+    """
     places = [
         place for event in events if isinstance(event, PromptScored) for place in event.logprobs
     ]
-    return vllm_prompt(places) if places else None
+    return vllm_prompt(places, most) if places else None
 
 
 def tokens_of(events: Iterable[ReplyEvent]) -> list[Token]:

@@ -92,21 +92,25 @@ class TextLogprobs:
         return found
 
 
-def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
-    """vLLM's ``prompt_logprobs``: an object by token id for each token of the prompt."""
+def vllm_prompt(places: Sequence[TokenLogprobs | None], most: int) -> list[Any]:
+    """vLLM's ``prompt_logprobs``: an object by token id for each token of the prompt, which has
+    the ``most`` likeliest ones and the prompt's own.
+    """
     found: list[Any] = []
     for place in places:
         if place is None:
             found.append(None)
             continue
-        ranked = {
-            str(t.token): {"logprob": number(t.logprob), "rank": rank, "decoded_token": text(t)}
-            for rank, t in enumerate(place.top, 1)
-        }
-        chosen = place.chosen
-        ranked.setdefault(
-            str(chosen.token),
-            {"logprob": number(chosen.logprob), "rank": None, "decoded_token": text(chosen)},
+        ranks = {token.token: rank for rank, token in enumerate(place.top, 1)}
+        told = {token.token: token for token in (*place.top[:most], place.chosen)}
+        found.append(
+            {
+                str(token.token): {
+                    "logprob": number(token.logprob),
+                    "rank": ranks.get(token.token),
+                    "decoded_token": text(token),
+                }
+                for token in told.values()
+            }
         )
-        found.append(ranked)
     return found

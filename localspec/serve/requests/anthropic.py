@@ -30,7 +30,7 @@ from localspec.serve.requests.generation import (
     made,
     texts,
 )
-from localspec.serve.requests.grammars import JsonSchema
+from localspec.serve.requests.grammars import JsonSchema, Named, only
 from localspec.serve.requests.offered_tools import (
     NAME_SCHEMA,
     PARAMETERS_SCHEMA,
@@ -371,28 +371,27 @@ class CountBody(Body, kw_only=True):
         choice = self.tool_choice or AnthropicToolChoice()
         return offered(given, choice.word, several=not choice.disable_parallel_tool_use)
 
-    def prompt_fields(
-        self, tools: OfferedTools, grammar: GrammarSpec | None = None
-    ) -> dict[str, Any]:
-        """The fields of `ReplyRequest` that have the prompt; ``grammar`` is what the reply follows
-        unless ``output_config`` says otherwise.
+    def prompt_fields(self, tools: OfferedTools, grammars: Sequence[Named] = ()) -> dict[str, Any]:
+        """The fields of `ReplyRequest` that have the prompt; ``grammars`` are those that the
+        request names beside ``output_config``.
 
         Raises:
             ApiError: it is invalid.
         """
-        return tools.fields(self._format() or grammar) | {
+        return tools.fields(only([*self._format(), *grammars])) | {
             "messages": named((*self._system(), *turns(self._said()))),
             "template_arguments": json.dumps(self._thinking()),
             "markers": True,
             "drop_oldest": False,
         }
 
-    def _format(self) -> GrammarSpec | None:
+    def _format(self) -> list[Named]:
         given = self.output_config.format if self.output_config is not None else None
         try:
-            return None if given is None else GrammarSpec.schema(given.schema)
+            spec = None if given is None else GrammarSpec.schema(given.schema)
         except UsageError as error:
             raise bad_request(str(error), "output_config.format.schema") from None
+        return [] if spec is None else [("output_config.format", spec)]
 
     def _thinking(self) -> dict[str, Any]:
         """Variables of the chat template: the model thinks where the request says so, as
@@ -433,7 +432,7 @@ class MessagesBody(GenerationBody, kw_only=True):
         """
         request = self.reply_fields(settings, max_tokens=self.max_tokens)
         request["stop"] = (*request["stop"], *texts(self.stop_sequences))
-        return made(request | prompt.prompt_fields(tools, request["grammar"]))
+        return made(request | prompt.prompt_fields(tools, self.grammars()))
 
 
 def _texts(content: str | Sequence[TextBlock | FileBlock]) -> list[str]:

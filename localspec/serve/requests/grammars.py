@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -36,6 +36,8 @@ _Name = Annotated[str, Meta(min_length=1)]
 _Texts = _Name | list[_Name]
 
 
+Named = tuple[str, GrammarSpec]
+"""A grammar, behind the name of its field."""
 _OTHERS = "use json, regex, choice or grammar"
 
 
@@ -146,24 +148,38 @@ class GrammarFields(SamplingFields):
     guided_grammar: Grammar | None = None
     structured_outputs: StructuredOutputs | None = None
 
+    def grammars(self) -> list[Named]:
+        """The grammars that it names.
+
+        Raises:
+            ApiError: one is invalid.
+        """
+        return [
+            (name, spec)
+            for name, read in _FIELDS.items()
+            if (given := getattr(self, name)) is not None
+            and (spec := checked_grammar(name, read, given)) is not None
+        ]
+
     def followed(self) -> GrammarSpec | None:
         """The grammar that the reply follows; None: any text.
 
         Raises:
             ApiError: more than one grammar, or an invalid one.
         """
-        found = [
-            (name, spec)
-            for name, read in _FIELDS.items()
-            if (given := getattr(self, name)) is not None
-            and (spec := checked_grammar(name, read, given)) is not None
-        ]
-        if len(found) > 1:
-            names = " and ".join(name for name, _ in found)
-            raise bad_request(
-                f"{names} exclude each other: a reply follows one grammar", found[1][0]
-            )
-        return found[0][1] if found else None
+        return only(self.grammars())
+
+
+def only(found: Sequence[Named]) -> GrammarSpec | None:
+    """The grammar of a request; None: it names none.
+
+    Raises:
+        ApiError: it names more than one.
+    """
+    if len(found) > 1:
+        names = " and ".join(name for name, _ in found)
+        raise bad_request(f"{names} exclude each other: a reply follows one grammar", found[1][0])
+    return found[0][1] if found else None
 
 
 def checked_grammar(

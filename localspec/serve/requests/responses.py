@@ -33,7 +33,7 @@ from localspec.serve.requests.generation import (
     Name,
     made,
 )
-from localspec.serve.requests.grammars import AnySchema, FollowedSchema, FormatType
+from localspec.serve.requests.grammars import AnySchema, FollowedSchema, FormatType, Named
 from localspec.serve.requests.offered_tools import (
     ALLOWED,
     MOST_TOOLS,
@@ -352,7 +352,7 @@ class ResponsesBody(GenerationBody, kw_only=True):
         """
         request = self.reply_fields(settings, max_tokens=self.max_output_tokens)
         effort = self.reasoning.effort if self.reasoning is not None else None
-        request |= tools.fields(self._format() or request["grammar"]) | {
+        request |= tools.fields(request["grammar"]) | {
             "messages": self._messages(),
             "template_arguments": thinking_arguments(effort, self.chat_template_kwargs),
             "markers": True,
@@ -384,16 +384,17 @@ class ResponsesBody(GenerationBody, kw_only=True):
             "user": self.user,
         }
 
-    def _format(self) -> GrammarSpec | None:
+    def grammars(self) -> list[Named]:
+        """See `GrammarFields.grammars`; ``text.format`` names one too."""
         given = self.text.format if self.text is not None else None
+        if given is None or given.type == "text":
+            return super().grammars()
         try:
-            if given is None or given.type == "text":
-                return None
-            if given.type == "json_object":
-                return GrammarSpec.json_object()
-            return GrammarSpec.schema(given.schema)
+            alone = given.type == "json_object"
+            spec = GrammarSpec.json_object() if alone else GrammarSpec.schema(given.schema)
         except UsageError as error:
             raise bad_request(f"text.format: {error}", "text.format.schema") from None
+        return [("text.format", spec), *super().grammars()]
 
     def _messages(self) -> tuple[Message, ...]:
         head = [Message("system", self.instructions)] if self.instructions else []

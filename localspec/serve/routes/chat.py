@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -9,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from localspec.core.events import Reading, Reply, ReplyEvent, Stats, Token
+from localspec.core.events import Reply, ReplyEvent, Stats, Token
+from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_parts import CallArguments, CallBegin, Content, Part, Reasoning
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
@@ -60,12 +62,20 @@ def _read(received: Received[ChatBody]) -> ChatAsked:
     tools = prompt.offered(received.given)
     request = body.request(prompt, tools, settings)
     return ChatAsked(
-        replies=of_choices(request, body.choices(settings)),
+        replies=_scored_once(of_choices(request, body.choices(settings))),
         logprobs=body.logprobs or False,
         extras=body.extras(received.given).of(request["messages"]),
         tools=tools,
         reasoning=body.reasoning_format != "none",
     )
+
+
+def _scored_once(choices: Sequence[ReplyRequest]) -> list[ReplyRequest]:
+    """The requests, of which the first alone has the prompt scored: an answer shows that once."""
+    first, *others = choices
+    if first.prompt_logprobs is None:
+        return [*choices]
+    return [first, *(dataclasses.replace(one, prompt_logprobs=None) for one in others)]
 
 
 class ChatAnswer(ChunkAnswer[ChatAsked]):
@@ -84,9 +94,14 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:1], stats, sum(reader.reasoning_tokens for reader in self._readers))
 
+    async def _begin(self) -> None:
+        if self._asked.extras.token_ids:
+            self._prompts[0] = await self._split(0)
+
     def _whole(self, found: Replies) -> dict[str, Any]:
         prompt = scored(found[0][0])
-        return super()._whole(found) | ({} if prompt is None else {"prompt_logprobs": prompt})
+        scores = {} if prompt is None else {"prompt_logprobs": prompt}
+        return super()._whole(found) | self._prompts[0].ids | scores
 
     def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         reader, extras = self._readers[index], self._asked.extras
@@ -107,15 +122,14 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
         }
         return choice | extra(tokens, extras) | {"localspec": own(events, reply, extras)}
 
+    def _first_of(self, index: int) -> Iterable[Chunk]:
+        if self._prompts[index].tokens:
+            self._begun.add(index)
+            role = {"delta": {"role": "assistant", "content": ""}}
+            yield self._chunk(index, role) | self._prompts[index].ids
+
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         found, extras = list[Chunk](), self._asked.extras
-        for reading in (e for e in events if isinstance(e, Reading) and extras.progress):
-            progress = {
-                "total": reading.total,
-                "cache": reading.cached,
-                "processed": reading.done,
-            }
-            found.append(self._chunk(index, self.nothing) | {"prompt_progress": progress})
         prompt = scored(events)
         if prompt is not None:
             found.append(self._chunk(index, self.nothing) | {"prompt_logprobs": prompt})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from msgspec import Struct
 from starlette.responses import Response
 
 from localspec.core.emitted import PromptScored, TokenLogprobs
@@ -31,10 +30,6 @@ from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
-_TOKEN_BYTES = 8
-"""Of an answer, for each token of a prompt that it repeats."""
-_ID_BYTES, _PIECE_BYTES = 40, 64
-"""In memory, for each token of a prompt that is repeated, by its id and by its text."""
 SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
@@ -55,8 +50,8 @@ class CompletionAsked(Asked, frozen=True, kw_only=True):
     """Number of replies to each prompt."""
     echo: bool
     logprobs: int | None
-    scores: bool
-    """Whether vLLM's ``prompt_logprobs`` are wanted."""
+    scores: int | None
+    """Alternatives of vLLM's ``prompt_logprobs``; None where these are not wanted."""
 
 
 def _read(received: Received[CompletionBody]) -> CompletionAsked:
@@ -71,17 +66,9 @@ def _read(received: Received[CompletionBody]) -> CompletionAsked:
         choices=n,
         echo=body.echo or False,
         logprobs=body.logprobs,
-        scores=body.prompt_logprobs is not None,
+        scores=body.prompt_logprobs,
         extras=body.extras(received.given),
     )
-
-
-class _Prompt(Struct, frozen=True):
-    """The prompt of a reply, as far as the answer repeats it."""
-
-    text: str = ""
-    tokens: tuple[int, ...] = ()
-    pieces: tuple[str, ...] = ()
 
 
 class CompletionAnswer(ChunkAnswer[CompletionAsked]):
@@ -95,31 +82,18 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
         super().__init__(answering, asked)
         self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
         self._shown = [0] * len(asked.replies)
-        self._prompts = [_Prompt() for _ in asked.replies]
-        """In the order of the replies; empty where the answer does not repeat them."""
 
     async def _begin(self) -> None:
-        asked, body = self._asked, self._answering.record.caller.body
+        asked = self._asked
         if not asked.echo and not asked.extras.token_ids:
             return
-        with_pieces = asked.echo and asked.logprobs is not None
+        pieces = asked.echo and asked.logprobs is not None
         for first in range(0, len(asked.replies), asked.choices):
-            known = await self._answering.tokenize(asked.replies[first])
-            prompt = _Prompt(
-                known.text if asked.echo else "",
-                known.tokens if asked.extras.token_ids else (),
-                known.pieces if with_pieces else (),
-            )
-            if body is not None:
-                body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
+            prompt = await self._split(first, text=asked.echo, pieces=pieces)
             self._prompts[first : first + asked.choices] = [prompt] * asked.choices
 
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:: self._asked.choices], stats)
-
-    @property
-    def _repeated(self) -> int:
-        return sum(len(one.text) + _TOKEN_BYTES * len(one.tokens) for one in self._prompts)
 
     def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         asked, prompt = self._asked, self._prompts[index]
@@ -131,9 +105,7 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
             "finish_reason": self._reason(index, reply),
             "localspec": own(events, reply, asked.extras),
         } | extra(tokens, asked.extras)
-        if asked.extras.token_ids:
-            choice["prompt_token_ids"] = list(prompt.tokens)
-        return choice | self._scores(events)
+        return choice | prompt.ids | self._scores(events)
 
     def _logprobs(self, index: int, events: Sequence[ReplyEvent]) -> dict[str, Any] | None:
         """``logprobs`` of the next events of a reply; None where none are wanted."""
@@ -144,12 +116,18 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
 
     def _scores(self, events: Sequence[ReplyEvent]) -> dict[str, Any]:
         """vLLM's field for the prompt, if it is wanted and there."""
-        known = scored(events) if self._asked.scores else None
+        most = self._asked.scores
+        known = None if most is None else scored(events, most)
         return {} if known is None else {"prompt_logprobs": known}
 
     def _first(self) -> Iterable[Chunk]:
         for index, prompt in enumerate(self._prompts if self._asked.echo else ()):
-            yield self._chunk(index, {"text": prompt.text})
+            yield self._chunk(index, {"text": prompt.text}, **prompt.ids)
+
+    def _first_of(self, index: int) -> Iterable[Chunk]:
+        prompt = self._prompts[index]
+        if prompt.tokens and not self._asked.echo:
+            yield self._chunk(index, self.nothing, **prompt.ids)
 
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         extras = self._asked.extras

@@ -66,8 +66,7 @@ class InfillAnswer(SingleAnswer[InfillAsked]):
 
     async def _begin(self) -> None:
         if "prompt" in self._asked.fields:
-            (asked,) = self._asked.replies
-            self._prompt = {"prompt": (await self._answering.tokenize(asked)).text}
+            self._prompt = {"prompt": (await self._answering.tokenize(0)).text}
 
     def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         return self._last(events, reply, reply.text, tokens_of(events))

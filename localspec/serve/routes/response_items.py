@@ -102,6 +102,10 @@ class ResponseItems:
         """The reply is over; an item that is open ends with it."""
         return self._close("completed" if complete else "incomplete")
 
+    def drop_last(self) -> None:
+        """Leave out the last item: a call that was cut, in an answer of which nothing is sent."""
+        self.items.pop()
+
     def _scored(self, token: Token) -> list[dict[str, Any]]:
         """Log-probabilities of a token of the answer; those of thinking and calls have no place."""
         if self._reader.thinking or self._reader.called:

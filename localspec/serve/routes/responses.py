@@ -96,6 +96,8 @@ class ResponseAnswer(SingleAnswer[ResponseAsked]):
     def _whole_reply(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         self._items.feed(events)
         self._items.finish(complete=reply.finish_reason == "stop")
+        if self._reader.cut and reply.finish_reason == "stop":  # by a stop text: no other sign
+            self._items.drop_last()
         return self._finished(events, reply)
 
     def _reply_pieces(self, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
