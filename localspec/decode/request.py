@@ -140,7 +140,7 @@ class Request:
             ContextFullError: it has none.
         """
         if len(self.tokens) > target.capacity:
-            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+            raise ContextFullError
 
     def limited(self, plan: DraftPlan, target: Target, batch: int) -> DraftPlan:
         """The plan with budgets no larger than the rest of the reply and of the context, and than

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import RAISE_CTX, UsageError
 from localspec.core.settings_schema import SEED
 
 _SHAPE = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?$", re.DOTALL)
@@ -209,5 +209,5 @@ _IN_THE_SHELL = re.compile(r"`localspec (models|pull [^-`][^`]*|chats list)`")
 
 def told_here(text: str) -> str:
     """The text of an error with commands of the chat in place of those of the shell."""
-    text = text.replace("raise --ctx", "take more with /set ctx N")
+    text = text.replace(RAISE_CTX, "take more with /set ctx N")
     return _IN_THE_SHELL.sub(lambda found: "/" + found[1].removesuffix(" list"), text)
