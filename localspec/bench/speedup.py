@@ -21,7 +21,7 @@ from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import GREEDY, Sampling
 from localspec.core.picture import Picture
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, seed_of_variant
 from localspec.core.round_counts import RoundCounts
 from localspec.core.speed_formula import best_fixed, expected_tokens
 from localspec.runtime import Runtime
@@ -219,7 +219,7 @@ class Measuring:
                 self._runtime,
                 question,
                 sampling,
-                self._seed + index,
+                seed_of_variant(self._seed, index),
                 self._max_tokens,
                 draft=draft,
                 pictures=self._pictures,
