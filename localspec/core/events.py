@@ -366,6 +366,9 @@ class Examination:
     logits; infinite beyond 32, None where no rival was named."""
 
 
+SAFETY = 2.0
+"""A gap of up to this multiple of the noise is a near-tie: two tokens may move, opposite ways."""
+
 ReplyEvent = ReplyFormat | Reading | PromptScored | Token | Round | Notice | Finished
 """The events of a reply; the last one is `Finished`."""
 
