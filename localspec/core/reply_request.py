@@ -259,6 +259,6 @@ class Tokenized:
 
 
 def seed_of_variant(seed: int, variant: int) -> int:
-    """The seed of one of several replies to a request: the next ones, from 0 on after the largest."""
+    """The seed of one of several replies: those that follow, from 0 on behind the largest one."""
     found = seed + variant
     return found if found < 1 << 64 else found - (1 << 64)
