@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.lab import Lab
-from localspec.bench.speedup import Answered, acceptance_by_position, answer
+from localspec.bench.speedup import Answered, answer
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.interrupt import Cancelled
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
+from localspec.core.round_counts import RoundCounts
 from localspec.core.speed_formula import best_fixed
 from localspec.llama.draft_from_target import layer_count, make
 from localspec.runtime import Runtime
@@ -78,7 +79,7 @@ def search(
 
 def _tried(layers: tuple[int, ...], replies: Sequence[Answered], curve: dict[int, float]) -> Tried:
     rounds = [r for a in replies for r in a.rounds if r.drafted]
-    positions = acceptance_by_position(rounds)
+    positions = RoundCounts.of(rounds).per_position
     seconds = sum(a.reply.stats.draft_seconds for a in replies)
     cost = seconds / max(1, sum(r.drafted for r in rounds))
     gain, _ = best_fixed(positions, curve, cost)

@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec.bench.lab import Lab
 from localspec.core.errors import Interrupted
-from localspec.core.events import Message, Reply
+from localspec.core.events import SAFETY, Message, Reply
 from localspec.core.logits import Sampling
 from localspec.core.media_rows import after, has_rows
 from localspec.core.noise import Noise
@@ -32,8 +32,6 @@ _WIDEST = 32
 """Tokens of the widest pass that a chat makes, but for long drafts that were asked for."""
 _IN_COMPANY = (1, 4)
 """Widths of passes in company."""
-SAFETY = 2.0
-"""Two tokens may move by the noise, in opposite directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,7 @@ class Scorer:
                 p = processor(rows[i], [*tokens, *plain.tokens[:i]])
                 processor = processor.after(p, token)
         choice = TargetChoice([*tokens, *plain.tokens[:at]], processor, own)
-        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
+        gap = choice.gap(row, (a, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
 
     def _encode(self, prompt: str) -> list[int]:

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import message_of
 from localspec.bench.workloads import Step, Workload
+from localspec.core.emitted import GRAMMAR
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import GREEDY, Sampling
 from localspec.core.picture import Picture
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, seed_of_variant
+from localspec.core.round_counts import RoundCounts
 from localspec.core.speed_formula import best_fixed, expected_tokens
-from localspec.core.values import GRAMMAR
 from localspec.runtime import Runtime
 
 _NOISY = 0.15
@@ -43,7 +44,7 @@ class Measured:
     acceptance: float
     tokens_per_round: float
     per_position: tuple[float, ...]
-    """Acceptance of the i-th drafted token where it was judged."""
+    """See `RoundCounts.per_position`."""
     lengths: dict[int, int]
     """Rounds by draft length."""
     first_token: float
@@ -218,7 +219,7 @@ class Measuring:
                 self._runtime,
                 question,
                 sampling,
-                self._seed + index,
+                seed_of_variant(self._seed, index),
                 self._max_tokens,
                 draft=draft,
                 pictures=self._pictures,
@@ -258,7 +259,7 @@ def _measured(
     acceptance = sum(s.accepted for s in drafted) / verified if verified else 0.0
     seconds = sum(s.decode_seconds for s in drafted)
     inside = sum(s.draft_seconds + s.verify_seconds for s in drafted)
-    positions = acceptance_by_position(with_draft)
+    positions = RoundCounts.of(with_draft).per_position
     cost = _mean_cost(with_draft, draft_costs)
     bound, length = best_fixed(positions, curve, cost) if len(curve) > 1 else (1.0, 0)
     mean_length = statistics.mean(r.drafted for r in with_draft) if with_draft else 0.0
@@ -286,16 +287,6 @@ def _measured(
         forced=forced / max(1, sum(s.emitted for s in drafted)),
         guessed=(sum(s.accepted for s in drafted) - forced) / max(1, verified - judged),
     )
-
-
-def acceptance_by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
-    """Acceptance of the i-th drafted token over all rounds that judged it."""
-    deepest = max((r.verified for r in rounds), default=0)
-    found = []
-    for i in range(deepest):
-        judged = [r for r in rounds if r.verified > i]
-        found.append(sum(r.accepted > i for r in judged) / len(judged))
-    return tuple(found)
 
 
 def _mean_cost(rounds: Sequence[Round], costs: Mapping[str, float]) -> float:

@@ -19,6 +19,7 @@ from localspec.core import units
 from localspec.core.errors import ChatsError, RemoteError, UsageError
 from localspec.core.events import Reply
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.sampler_settings import TEMPERATURE
 from localspec.core.sampling_params import Sampling
 from localspec.core.settings_schema import SEED
 
@@ -132,11 +133,10 @@ class Talk:
         return "any text from the next reply on" if text == "off" else f"replies fit {text}"
 
     def _temperature(self, text: str) -> str:
-        try:
-            self.sampling = replace(self.sampling, temperature=float(text))
-        except ValueError:
-            raise UsageError("/temp needs a number, as in /temp 0.8") from None
-        return f"temperature {self.sampling.temperature:g} from the next reply on"
+        temperature = TEMPERATURE.parse(text)
+        assert isinstance(temperature, float)
+        self.sampling = replace(self.sampling, temperature=temperature)
+        return f"temperature {temperature:g} from the next reply on"
 
     def _seed(self, text: str) -> str:
         seed = SEED.parse(text) if text else None

@@ -16,6 +16,8 @@ grammar's mask, bias, penalties, truncation and temperature; at temperature 0 on
 MOST_ALTERNATIVES = 20
 """Most top alternatives that a request may ask for."""
 
+GRAMMAR = "grammar"
+"""Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""
 SERVER = "server"
 """Source of tokens that a server drafted: it does not name its drafter."""
 

@@ -6,6 +6,7 @@
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
     │   ├── TemplateEndedError     2   a chat template that was ended; the next request may work
+    │   ├── ThinkingSwitchError    2   thinking on or off, of a template that has no switch for it
     │   ├── MediaError             2   a picture that is refused, or that this model cannot see
     │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
     │       └── GrammarError       2   a reply cannot follow its grammar any further
@@ -24,7 +25,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
-    ├── NoKernelError          1   no kernel of ours for a format or an instruction set
+    ├── NoKernelError              1   no kernel of ours for a format or an instruction set
     ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   ├── DefectError            1   it failed at one command, and goes on: a bug in localspec
@@ -37,6 +38,7 @@
     ├── WorkerError                1   a worker of --rpc cannot be used, or cannot be started here
     ├── PeerError                  1   a program to compare with does not start or answer
     ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
+    │   └── NotServedError         1   it has nothing at this address
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   ├── ChatRefusedError       1   the file of chats is well and does not take one chat
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
@@ -46,6 +48,10 @@ A message is one line that says what happened and what to do about it.
 """
 
 from __future__ import annotations
+
+RAISE_CTX = "raise --ctx"
+"""What to do about a context that is too small, for the shell; chat and server reword it."""
+_FULL = f"the context is full; start a new chat or {RAISE_CTX}"
 
 
 class LocalspecError(Exception):
@@ -62,6 +68,13 @@ class UsageError(LocalspecError):
 
 class TemplateEndedError(UsageError):
     """A chat template's process was ended: the same may be answered the next time."""
+
+
+class ThinkingSwitchError(UsageError):
+    """Thinking is to be switched on or off, and the chat template has no switch for it."""
+
+    code = "no_thinking_switch"
+    """Its name between our server and our client."""
 
 
 class ContextError(UsageError):
@@ -135,7 +148,10 @@ class PassRefusedError(DecodeError):
 
 
 class ContextFullError(DecodeError):
-    """llama.cpp found no KV slot for the batch."""
+    """No room in a KV cache; by default that of the conversation."""
+
+    def __init__(self, message: str = _FULL) -> None:
+        super().__init__(message)
 
 
 class UnreadyError(LocalspecError):
@@ -200,6 +216,10 @@ class PeerError(LocalspecError):
 
 class RemoteError(LocalspecError):
     """A server elsewhere does not answer, breaks off, or sends something other than a reply."""
+
+
+class NotServedError(RemoteError):
+    """A server elsewhere has nothing at this address."""
 
 
 class ChatsError(LocalspecError):

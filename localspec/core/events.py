@@ -183,8 +183,8 @@ _LARGEST_ERROR = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One finished round, after its tokens."""
+class RoundFigures:
+    """Counts and times of one round of one request."""
 
     drafted: int
     verified: int
@@ -195,15 +195,25 @@ class Round:
     seconds: float
     """The whole round."""
     source: str
+    forced: int = field(default=0, kw_only=True)
+    """Drafted tokens that a grammar forced, which `source` did not propose."""
+    forced_accepted: int = field(default=0, kw_only=True)
+    """Forced tokens that were accepted: all that were reached."""
+    corrected: int = field(default=0, kw_only=True)
+    """1 where the draft went on behind the accepted tokens, and the target otherwise."""
+    probe_seconds: float = field(default=0.0, kw_only=True)
+    """Those seconds of drafting that were the probe of another drafter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round(RoundFigures):
+    """One finished round, after its tokens."""
+
     context_used: int
     """Tokens of the conversation now; 0 where a server has not told those of the prompt yet."""
     speculation: Speculation
     speedup: Speedup | None = None
     """Speed of the reply so far relative to plain decoding; None where that is not known."""
-    forced: int = 0
-    """Drafted tokens that a grammar forced, which `source` did not propose."""
-    forced_accepted: int = 0
-    """Forced tokens that were accepted: all that were reached."""
 
 
 LEFT_OUT = "oldest messages were left out"
@@ -251,7 +261,7 @@ class Stats:
     verified: int
     accepted: int
     per_position: tuple[float, ...]
-    """Acceptance of the i-th drafted token of a chain, given that it was verified."""
+    """Acceptance at the i-th place of a draft, given that it was judged: see `RoundCounts`."""
     by_drafter: dict[str, DrafterStats]
     prompt_seconds: float
     decode_seconds: float
@@ -355,6 +365,9 @@ class Examination:
     """Distance between the chosen token and the rival for the target's choice, in
     logits; infinite beyond 32, None where no rival was named."""
 
+
+SAFETY = 2.0
+"""A gap of up to this multiple of the noise is a near-tie: two tokens may move, opposite ways."""
 
 ReplyEvent = ReplyFormat | Reading | PromptScored | Token | Round | Notice | Finished
 """The events of a reply; the last one is `Finished`."""

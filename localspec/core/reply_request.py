@@ -256,3 +256,9 @@ class Tokenized:
     pieces: tuple[str, ...]
     """The text of each token; control tokens by their name. Bytes that are not UTF-8 by themselves,
     parts of a character, are lone surrogates (PEP 383)."""
+
+
+def seed_of_variant(seed: int, variant: int) -> int:
+    """The seed of one of several replies: those that follow, from 0 on behind the largest one."""
+    found = seed + variant
+    return found if found < 1 << 64 else found - (1 << 64)

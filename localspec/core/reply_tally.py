@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from localspec.core.emitted import Origin
 from localspec.core.events import (
-    DrafterStats,
     Finished,
     FinishReason,
     Reading,
@@ -18,6 +17,7 @@ from localspec.core.events import (
     Stats,
     Token,
 )
+from localspec.core.round_counts import RoundCounts
 
 
 class ReplyTally:
@@ -37,7 +37,8 @@ class ReplyTally:
         self._arrives, self._clock = arrives, clock
         self._began = self._last = clock()
         self._tokens: list[Token] = []
-        self._rounds: list[Round] = []
+        self._last_round: Round | None = None
+        self._counts = RoundCounts()
         self._reading = Reading(0, 0, 0)
 
     @property
@@ -52,7 +53,8 @@ class ReplyTally:
                 self._tokens.append(event)
                 self._last = self._clock()
             case Round():
-                self._rounds.append(event)
+                self._last_round = event
+                self._counts.add(event)
             case Reading():
                 self._reading = event
 
@@ -70,30 +72,24 @@ class ReplyTally:
         )
 
     def _stats(self) -> Stats:
-        rounds, last = self._rounds, self._rounds[-1] if self._rounds else None
+        counts, last = self._counts, self._last_round
         speculation = last.speculation if last else Speculation("unknown", "nothing arrived")
         if any(token.origin is Origin.UNKNOWN for token in self._tokens):
             speculation = Speculation("unknown", "the server had not told when the reply ended")
-        seconds = sum(one.seconds for one in rounds)
-        by_drafter: dict[str, DrafterStats] = {}
-        for one in rounds:
-            if one.drafted:
-                found = DrafterStats(one.drafted, one.verified, one.accepted, one.draft_seconds)
-                by_drafter[one.source] = by_drafter.get(one.source, DrafterStats()) + found
         return Stats(
             prompt_tokens=self._reading.total,
             cached_tokens=self._reading.cached,
             emitted=len(self._tokens),
-            rounds=len(rounds),
-            drafted=sum(one.drafted for one in rounds),
-            verified=sum(one.verified for one in rounds),
-            accepted=sum(one.accepted for one in rounds),
-            per_position=(),
-            by_drafter=by_drafter,
+            rounds=counts.rounds,
+            drafted=counts.drafted,
+            verified=counts.verified,
+            accepted=counts.accepted,
+            per_position=counts.per_position,
+            by_drafter=dict(counts.by_drafter),
             prompt_seconds=0.0,
-            decode_seconds=self._last - self._began if self._arrives else seconds,
-            draft_seconds=sum(one.draft_seconds for one in rounds),
-            verify_seconds=sum(one.verify_seconds for one in rounds),
+            decode_seconds=self._last - self._began if self._arrives else counts.seconds,
+            draft_seconds=counts.draft_seconds,
+            verify_seconds=counts.verify_seconds,
             speculation=speculation,
             speedup=last.speedup if last else None,
             clock="request" if self._arrives else "engine",

@@ -15,7 +15,7 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.emitted import Origin, TokenLogprobs
+from localspec.core.emitted import GRAMMAR, Origin, TokenLogprobs
 
 Ids = NDArray[np.int32]
 """Token ids."""
@@ -31,8 +31,6 @@ Tokens = Sequence[int]
 Extension = tuple[int, Tokens, int]
 """(sequence, tokens, rows): tokens to append, the last ``rows`` of which each yield logits."""
 
-GRAMMAR = "grammar"
-"""Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""
 ROOT = -1
 """The parent of a node that directly follows the pending token."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.core.emitted import Origin
+from localspec.core.events import RoundFigures
 from localspec.core.logits import LogitsProcessor
 from localspec.core.values import Distribution, Draft, Emitted, Logits, TokenView, Verdict
 
@@ -71,3 +73,21 @@ class Judged:
     emitted: list[Emitted]
     p: tuple[Distribution, ...]
     """The target's distributions along the accepted path."""
+
+    def figures(self, draft: Draft, verify_seconds: float, seconds: float) -> RoundFigures:
+        """Counts and times of the round in which ``draft`` was judged."""
+        path = self.verdict.path
+        return RoundFigures(
+            drafted=len(draft),
+            verified=self.verdict.verified,
+            accepted=len(path),
+            emitted=len(self.emitted),
+            draft_seconds=draft.seconds,
+            verify_seconds=verify_seconds,
+            seconds=seconds,
+            source=draft.source,
+            forced=len(draft.forced),
+            forced_accepted=len(draft.forced.intersection(path)),
+            corrected=int(self.emitted[-1].origin is Origin.CORRECTED),
+            probe_seconds=draft.seconds - draft.own_seconds,
+        )

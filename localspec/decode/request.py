@@ -15,11 +15,11 @@ from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
+from localspec.core.round_counts import RoundCounts
 from localspec.core.target import Target
 from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins
 from localspec.decode.judged import CachedRows, Judged
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.stats import RequestStats
 from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.predicted_text import PredictedText
@@ -94,7 +94,7 @@ class Request:
     """Computes the logprobs of emitted tokens, if they were asked for."""
     drafting: DraftRules = ANY_DRAFT
     emitted: list[Emitted] = field(default_factory=list)
-    tally: RequestStats = field(default_factory=RequestStats)
+    tally: RoundCounts = field(default_factory=RoundCounts)
     last_rows_seconds: float = 0.0
     """Seconds of computing that its rows took in the last round."""
     row_seconds: float = 0.0
@@ -140,7 +140,7 @@ class Request:
             ContextFullError: it has none.
         """
         if len(self.tokens) > target.capacity:
-            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+            raise ContextFullError
 
     def limited(self, plan: DraftPlan, target: Target, batch: int) -> DraftPlan:
         """The plan with budgets no larger than the rest of the reply and of the context, and than

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec.core.errors import AuditError, ContextFullError, LocalspecError, PassRefusedError
+from localspec.core.events import RoundFigures
 from localspec.core.plan import Outcome
 from localspec.core.target import Target, Work
 from localspec.core.values import Draft, Emitted, Scores, Verdict
@@ -32,11 +33,10 @@ class RoundResult:
     draft: Draft
     judged: Judged
     scores: Scores
-    verify_seconds: float
-    """Seconds of the target's pass."""
-    seconds: float
-    """Seconds from the start of the round until all its tokens were kept: the same for all
-    requests, since each of them waits for all."""
+    figures: RoundFigures
+    """``verify_seconds`` are those of the target's pass; ``seconds`` those from the start of the
+    round until all its tokens were kept: the same for all requests, since each of them waits for
+    all."""
 
     @property
     def verdict(self) -> Verdict:
@@ -64,17 +64,16 @@ class RoundResult:
 
     def outcome(self) -> Outcome:
         """The counts and times of the round for the policy."""
-        forced = self.draft.forced
-        kept = len(forced.intersection(self.verdict.path))
+        found = self.figures
         return Outcome(
             seq=self.request.seq,
-            source=self.draft.source,
-            proposed=len(self.draft) - len(forced),
-            accepted=len(self.verdict.path) - kept,
+            source=found.source,
+            proposed=found.drafted - found.forced,
+            accepted=found.accepted - found.forced_accepted,
             considered=self.draft.considered,
             draft_s=self.draft.own_seconds,
-            round_s=self.seconds,
-            forced=len(forced),
+            round_s=found.seconds,
+            forced=found.forced,
             padding=self.scores.padding,
             probed=self.draft.probed,
         )
@@ -125,13 +124,13 @@ def decode_round(
 
     kept_at = time.perf_counter()
     results = [
-        RoundResult(r, draft, judged, s, verify_seconds=verify_s, seconds=kept_at - start)
+        RoundResult(r, draft, judged, s, judged.figures(draft, verify_s, kept_at - start))
         for r, draft, judged, s in verified
     ]
     evidence = drafter.commit([t.committed() for t in results])
     learn(policy, [t.request for t in results], [t.outcome() for t in results], evidence)
     for t in results:
-        t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
+        t.request.tally.add(t.figures)
     return _end_failed(requests, results, target, drafter)
 
 

@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 
+from localspec.core.emitted import GRAMMAR
 from localspec.core.errors import DecodeError, Interrupted
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
 from localspec.core.values import (
-    GRAMMAR,
     ROOT,
     Draft,
     Probed,

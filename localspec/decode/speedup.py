@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-from localspec.core.events import QUICKEST_PLAIN, Speedup
-from localspec.decode.round import RoundResult
+from localspec.core.events import QUICKEST_PLAIN, RoundFigures, Speedup
 from localspec.policy.costs import Costs
 
 _STALL = 3.0
@@ -33,24 +32,24 @@ class SpeedupEstimate:
         self._seconds = self._plain_seconds = 0.0
         self._surprise = self._surprise_squares = 0.0
 
-    def add(self, result: RoundResult, costs: Costs | None) -> None:
+    def add(self, done: RoundFigures, costs: Costs | None) -> None:
         """Add a round of this request alone; ``costs`` have learnt from it."""
-        if costs is None or result.verify_seconds <= 0:
+        if costs is None or done.verify_seconds <= 0:
             return
-        drafting, emitted = result.draft.seconds, len(result.emitted)
-        expected = costs.pass_seconds(1 + len(result.draft)) + drafting
-        surprise = math.log(result.seconds / expected)
+        drafting, emitted = done.draft_seconds, done.emitted
+        expected = costs.pass_seconds(1 + done.drafted) + drafting
+        surprise = math.log(done.seconds / expected)
         if surprise > math.log(_STALL):
             return
-        own = max(0.0, result.seconds - drafting - result.verify_seconds)
-        share = result.verify_seconds / (result.verify_seconds + own)
+        own = max(0.0, done.seconds - drafting - done.verify_seconds)
+        share = done.verify_seconds / (done.verify_seconds + own)
         # The costs are those of a whole round. What a round does beside its pass is done for every
         # token of plain decoding too; counting it by token leaves out the work of the policy.
         one = costs.pass_seconds(1) * share + own / max(1, emitted)
         self._rounds += 1
         self._emitted += emitted
-        self._drafted = self._drafted or len(result.draft) > 0
-        self._seconds += result.seconds
+        self._drafted = self._drafted or done.drafted > 0
+        self._seconds += done.seconds
         self._plain_seconds += emitted * one
         self._surprise += surprise
         self._surprise_squares += surprise * surprise

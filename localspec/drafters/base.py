@@ -6,11 +6,11 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from localspec.core.emitted import GRAMMAR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import NO_LIMIT, Budget, Eager, Evidence, Pace
 from localspec.core.values import (
-    GRAMMAR,
     Distribution,
     Draft,
     Logits,

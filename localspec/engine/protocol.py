@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 10.
+"""The protocol between a client and the engine process: JSON lines, version 11.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -84,12 +84,12 @@ from localspec.engine.messages import (
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 
-VERSION = 10
+VERSION = 11
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
 gap, 9 steps before loading, whose end is not known, 10 adapters of requests, and
-adapter and adapted."""
+adapter and adapted, 11 corrected and probe_seconds of a round."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -11,7 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from localspec.core.errors import TemplateEndedError, UnsupportedModelError, UsageError
+from localspec.core.errors import (
+    TemplateEndedError,
+    ThinkingSwitchError,
+    UnsupportedModelError,
+    UsageError,
+)
 from localspec.core.events import Message, MessageCall
 from localspec.core.interrupt import Cancelled, never
 from localspec.core.processes.bounded import EndedError, TooMuchError
@@ -122,12 +127,12 @@ class Template:
         """This template with thinking switched on or off; None leaves it to the template.
 
         Raises:
-            UsageError: it has no such switch.
+            ThinkingSwitchError: it has no such switch.
         """
         if thinking is None:
             return self
         if not has_switch(self._source):
-            raise UsageError("this model's chat template has no switch for thinking")
+            raise ThinkingSwitchError("this model's chat template has no switch for thinking")
         return self.with_variables({THINKING: thinking})
 
     def with_variables(self, variables: Mapping[str, Any]) -> Template:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.core.errors import ContextError, UsageError
+from localspec.core.errors import RAISE_CTX, ContextError, UsageError
 from localspec.core.events import Message
 from localspec.core.interrupt import Cancelled, never
 from localspec.generation.template_messages import SYSTEM, kept
@@ -140,7 +140,7 @@ def remedy(tokens: int, longest: int, what: str = "it") -> str:
     """
     if longest and tokens >= longest:
         return f"shorten {what}: this model reads at most {longest}"
-    return f"shorten {what}, or raise --ctx"
+    return f"shorten {what}, or {RAISE_CTX}"
 
 
 def _too_long(
@@ -172,7 +172,7 @@ def _too_long(
         return ContextError(f"the messages do not fit: {size}; {remedy(tokens, longest, 'them')}")
     if messages[-1].role == "assistant":
         end = tokens >= longest > 0
-        more = f"this model reads at most {longest}" if end else "raise --ctx"
+        more = f"this model reads at most {longest}" if end else RAISE_CTX
         return ContextError(f"the reply cannot continue: with its question it has {size}; {more}")
     return ContextError(
         f"the message is too long: with the chat template it has {size}; {remedy(tokens, longest)}"

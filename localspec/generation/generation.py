@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 from localspec.core.events import (
@@ -165,9 +166,10 @@ class Generation:
         if self.reads_along:
             self.reads_along, self._decoding = 0, ended
             self._with_prompt = len(result.emitted)
-            self._read_along, self._read_along_verify = result.seconds, result.verify_seconds
+            done = result.figures
+            self._read_along, self._read_along_verify = done.seconds, done.verify_seconds
         elif alone:
-            self._speedup.add(result, self.policy.costs)
+            self._speedup.add(result.figures, self.policy.costs)
         tokens = [
             Token(item.token, item.text, item.origin, item.source, item.logprobs)
             for item in result.emitted
@@ -178,25 +180,16 @@ class Generation:
 
     def _event(self, result: RoundResult, speculation: Speculation, ended: float) -> Round:
         return Round(
-            drafted=len(result.draft),
-            verified=result.verdict.verified,
-            accepted=len(result.verdict.path),
-            emitted=len(result.emitted),
-            draft_seconds=result.draft.seconds,
-            verify_seconds=result.verify_seconds,
-            seconds=result.seconds,
-            source=result.draft.source,
+            **dataclasses.asdict(result.figures),
             context_used=len(self.tokens),
             speculation=speculation,
             speedup=self._speedup_at(ended),
-            forced=len(result.draft.forced),
-            forced_accepted=len(result.draft.forced.intersection(result.verdict.path)),
         )
 
     def _speedup_at(self, now: float) -> Speedup | None:
         """The speed so far relative to plain decoding; time outside rounds counts for both."""
         tally, emitted = self.request.tally, len(self.request.emitted)
-        beside = now - self._decoding - (tally.round_seconds - self._read_along)
+        beside = now - self._decoding - (tally.seconds - self._read_along)
         return self._speedup.speedup(beside / max(1, emitted))
 
     def _without_rounds(self) -> Speculation:
@@ -227,9 +220,7 @@ class Generation:
                 drafted=tally.drafted,
                 verified=tally.verified,
                 accepted=tally.accepted,
-                per_position=tuple(
-                    hit / n for hit, n in zip(tally.accepted_at, tally.verified_at, strict=True)
-                ),
+                per_position=tally.per_position,
                 by_drafter=dict(tally.by_drafter),
                 prompt_seconds=(self._decoding if read else now) - self._began,
                 decode_seconds=decode_seconds,

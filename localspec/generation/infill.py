@@ -29,7 +29,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from localspec.core.errors import ContextError, UsageError
+from localspec.core.errors import RAISE_CTX, ContextError, UsageError
 from localspec.core.infill import Infill
 from localspec.generation.runnable import RunnableModel
 
@@ -145,7 +145,7 @@ class InfillPrompts:
         tokens = [*extra, *bos, *parts, marks.middle]
         if len(tokens) >= self._capacity:
             raise ContextError(
-                f"a context of {self._capacity} tokens is too small to fill in text; raise --ctx"
+                f"a context of {self._capacity} tokens is too small to fill in text; {RAISE_CTX}"
             )
         # Where nothing is apart from the prefix, its last token may be another one next time.
         changes = 1 + max(1, len(typed)) + (0 if infill.suffix_first else len(tail))

@@ -207,7 +207,7 @@ class RunningReplies:
         if any(running.reads_along for running in decoding):
             notices = self._notices([])  # this round's times are those of a prompt
         else:
-            self._round_seconds = max((result.seconds for result in results), default=0.0)
+            self._round_seconds = max((result.figures.seconds for result in results), default=0.0)
             notices = self._notices(results)
         going_on: list[Delivery] = []
         for running in decoding:
@@ -234,7 +234,7 @@ class RunningReplies:
             found += self._report(problem)
         if self._pair.watchdog is not None and results:
             width = sum(1 + len(result.draft) for result in results)
-            found += self._pair.watchdog.look((width, results[0].verify_seconds))
+            found += self._pair.watchdog.look((width, results[0].figures.verify_seconds))
         return found
 
     def _report(self, problem: str) -> list[Notice]:

@@ -205,7 +205,7 @@ class Context(Sequences):
                 )
             start = self._lengths[seq]
             if start + count > self._room:
-                raise ContextFullError("the context is full; start a new chat or raise --ctx")
+                raise ContextFullError
             place = self.place(seq, start)
             batch.place(n, self._streams[seq], place, tokens, outputs, count - len(tokens))
             n = end
@@ -288,7 +288,7 @@ class Context(Sequences):
                 f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large"
             )
         if base + tree.depth > self.capacity:
-            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+            raise ContextFullError
         self._branches.place(batch, tree, start, m)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
         place = self.place(0, start)
@@ -316,7 +316,7 @@ class Context(Sequences):
         """
         start, rows = self._lengths[seq], piece.rows
         if start + rows > self._room:
-            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+            raise ContextFullError
         if not piece.causal and rows > self.n_batch:
             raise PassRefusedError(
                 f"a picture of {rows} rows that see each other; a pass has {self.n_batch} at most"

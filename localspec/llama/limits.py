@@ -60,7 +60,7 @@ def decode_error(code: int) -> LocalspecError | None:
     if code == _SUCCESS:
         return None
     if code == _NO_SLOT:
-        return ContextFullError("the context is full; start a new chat or raise --ctx")
+        return ContextFullError()
     if code == _ABORTED:
         return Interrupted("interrupted")
     if failure := crash.device_failure(*library.errors()):

@@ -13,7 +13,13 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from localspec.core import codec
-from localspec.core.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
+from localspec.core.errors import (
+    EngineError,
+    ModelNotFoundError,
+    NotServedError,
+    RemoteError,
+    UsageError,
+)
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
@@ -167,12 +173,10 @@ class ConnectedClient(ServerClient):
             on_loading(Loading(self.server, 0.0))
         try:
             data = await self.connection.ask(_INFO, seconds=_LOAD_SECONDS)
-        except (ModelNotFoundError, RemoteError) as error:
-            if "(404)" in str(error) or "does not have" in str(error):
-                raise RemoteError(
-                    f"{self.server} is not a `localspec serve`; reach another server with --url"
-                ) from None
-            raise
+        except (ModelNotFoundError, NotServedError):
+            raise RemoteError(
+                f"{self.server} is not a `localspec serve`; reach another server with --url"
+            ) from None
         key, version = self.connection.key, data.get("version") if isinstance(data, dict) else None
         if version != protocol.VERSION:
             raise RemoteError(

@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.errors import RemoteError, UsageError
+from localspec.core.events import SAFETY
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.scores import GreedyReply, Place, Score, greedy, prompt_ids, scored
 
 Way = Literal["scored", "equal"]
-SAFETY = 2.0
-"""Two tokens may move by the noise, in opposite directions."""
 USUAL_NOISE = 0.25
 """Logits: differences of passes of different widths on processors, see docs/exactness.md."""
 _LARGEST_NOISE = 0.5

@@ -14,7 +14,9 @@ from localspec.core.errors import (
     AccessError,
     LocalspecError,
     ModelNotFoundError,
+    NotServedError,
     RemoteError,
+    ThinkingSwitchError,
     UsageError,
 )
 from localspec.core.safe_text import safe_line
@@ -103,7 +105,8 @@ def refused(
     address: Address, status: int, headers: Mapping[str, str], body: bytes, key: Key
 ) -> LocalspecError | RetryableError:
     """The error of an answer that is not a success."""
-    said = excerpt(message_of(body), key)
+    data = _data(body)
+    said = excerpt(message_in(data), key)
     tail = f": {said}" if said else ""
     if status == 401:
         advice = "the key is refused" if key else f"set {OWN}, or api_key_command in config.toml"
@@ -116,18 +119,21 @@ def refused(
         error = RemoteError(f"{address} cannot answer now ({status}){tail}")
         return RetryableError(error, _seconds(headers.get("Retry-After")))
     if 400 <= status < 500 and status not in _ABSENT:
-        return UsageError(f"{address} refuses this request ({status}){tail}")
-    what = f"failed ({status})"
+        unswitched = _code(data) == ThinkingSwitchError.code
+        refusal = ThinkingSwitchError if unswitched else UsageError
+        return refusal(f"{address} refuses this request ({status}){tail}")
+    what, kind = f"failed ({status})", RemoteError
     if status in _ABSENT:
         what = (
             f"does not know this request ({status}); is the address right? it usually ends in /v1"
         )
+        kind = NotServedError
     elif 300 <= status < 400:
         to = excerpt(headers.get("Location", ""), key)
         what = "sends requests on, and does not say where to"
         if to:
             what = f"sends requests on to {to}; give that address, if it is right"
-    return RemoteError(f"{address} {what}{tail}")
+    return kind(f"{address} {what}{tail}")
 
 
 def _seconds(text: str | None) -> float | None:
@@ -137,14 +143,13 @@ def _seconds(text: str | None) -> float | None:
     )
 
 
-def message_of(body: bytes) -> str:
-    """The message in an error body of any of the servers; "" for a web page."""
+def _data(body: bytes) -> Any:
+    """The JSON of a body, or its text; "" for a web page."""
     text = body.decode("utf-8", "replace").strip()
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return "" if text.startswith("<") else text
-    return message_in(data)
 
 
 def is_loading(data: Any) -> bool:
@@ -153,8 +158,12 @@ def is_loading(data: Any) -> bool:
     things with the same status.
     """
     error = data.get("error") if isinstance(data, dict) else None
-    code = error.get("code") if isinstance(error, dict) else None
-    return code == "loading" or "loading" in message_in(error).lower()
+    return _code(data) == "loading" or "loading" in message_in(error).lower()
+
+
+def _code(data: Any) -> Any:
+    error = data.get("error") if isinstance(data, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def message_in(data: Any) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from localspec.core.emitted import SERVER, Origin
 from localspec.core.errors import RemoteError
@@ -17,10 +17,12 @@ from localspec.core.events import (
     Reply,
     ReplyEvent,
     Round,
+    RoundFigures,
     Speculation,
     Stats,
     Token,
 )
+from localspec.core.round_counts import RoundCounts
 from localspec.remote.chunk import Chunk
 from localspec.remote.measured import Arrivals
 from localspec.remote.probe import NOT_REPORTED
@@ -100,9 +102,8 @@ class Tally:
         """Drafted and accepted tokens of the present round."""
         self._since = 0
         """Tokens of the present round."""
-        self._verified = 0
-        self._judged: list[list[int]] = []
-        """For each position of a draft: how often it was judged, and accepted."""
+        self._announced = RoundCounts()
+        """Rounds of which drafted and accepted tokens were told with the first one."""
         self._emitted = 0
         self._prompt = self._cached = 0
         self._prompt_seconds: float | None = None
@@ -122,7 +123,7 @@ class Tally:
         text = self._shown(chunk)
         most = min(max(_WIDEST, _TOKENS_PER_CHARACTER * len(text)), _MOST_IDS)
         if len(chunk.tokens or ()) > most:
-            chunk = replace(chunk, tokens=None, origins=())
+            chunk = dataclasses.replace(chunk, tokens=None, origins=())
         count = self._tokens_in(chunk, text)
         self._characters += len(text)
         if max(self._characters, len(self._ids) + count) > _LARGEST:
@@ -176,15 +177,7 @@ class Tally:
             last = Origin.CORRECTED if accepted < drafted else Origin.BONUS
             self._pending = deque([Origin.ACCEPTED] * accepted + [last])
             self._round = (drafted, accepted)
-            self._verified += min(drafted, accepted + 1)
-            self._judge(drafted, accepted)
-
-    def _judge(self, drafted: int, accepted: int) -> None:
-        for at in range(min(drafted, accepted + 1)):
-            if at == len(self._judged):
-                self._judged.append([0, 0])
-            self._judged[at][0] += 1
-            self._judged[at][1] += at < accepted
+            self._announced.add(self._figures(0, 0.0))
 
     def _emit(self, text: str, count: int, chunk: Chunk) -> list[ReplyEvent]:
         """Tokens, and the round that they end; text without a token of its own joins the last."""
@@ -241,25 +234,33 @@ class Tally:
         return self._told and not self._pending
 
     def _end_round(self, now: float, chunk: Chunk) -> Round:
-        drafted, accepted = self._round
         seconds = now - self._round_began
         if chunk.decode_seconds is not None and self._told:  # by the engine's clock
             seconds = max(0.0, chunk.decode_seconds - self._round_clock)
             self._round_clock = chunk.decode_seconds
         done = Round(
-            drafted=drafted,
-            verified=min(drafted, accepted + 1),
-            accepted=accepted,
-            emitted=self._since,
-            draft_seconds=0.0,
-            verify_seconds=0.0,
-            seconds=seconds,
-            source=SERVER if drafted else "",
+            **dataclasses.asdict(self._figures(self._since, seconds)),
             context_used=self._prompt + len(self._ids) if self._prompt else 0,
             speculation=self._state(final=False),
         )
         self._round, self._since, self._round_began = (0, 0), 0, now
         return done
+
+    def _figures(self, emitted: int, seconds: float) -> RoundFigures:
+        """The present round."""
+        drafted, accepted = self._round
+        missed = accepted < drafted
+        return RoundFigures(
+            drafted=drafted,
+            verified=accepted + missed,
+            accepted=accepted,
+            emitted=emitted,
+            draft_seconds=0.0,
+            verify_seconds=0.0,
+            seconds=seconds,
+            source=SERVER if drafted else "",
+            corrected=int(missed),
+        )
 
     def _state(self, *, final: bool) -> Speculation:
         """The state of speculation, as far as it was told."""
@@ -319,9 +320,9 @@ class Tally:
             # Each round emits one token of the target behind the accepted ones.
             rounds=emitted - accepted if counted else 0,
             drafted=reported.drafted if reported is not None else 0,
-            verified=self._verified if told else (reported and reported.verified) or 0,
+            verified=self._announced.verified if told else (reported and reported.verified) or 0,
             accepted=accepted,
-            per_position=tuple(kept / judged for judged, kept in self._judged)
+            per_position=self._announced.per_position
             or (reported.per_position if reported is not None else ()),
             by_drafter={},
             prompt_seconds=prompt,

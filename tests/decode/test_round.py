@@ -11,7 +11,8 @@ import tables
 from localspec.core.errors import AuditError, NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.values import Logits, Origin, Proposal, Tokens
+from localspec.core.round_counts import RoundCounts
+from localspec.core.values import ROOT, Logits, Origin, Proposal, Tokens
 from localspec.decode import round as decode
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
@@ -147,7 +148,7 @@ def test_every_request_of_a_round_takes_as_long_as_the_round(
         processor = LogitsProcessor(GREEDY, 5)
         requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9))
     turns = decode_round(requests, target, Off(), Plain("test"))
-    assert len({turn.seconds for turn in turns}) == 1
+    assert len({turn.figures.seconds for turn in turns}) == 1
 
 
 def test_a_full_context_ends_the_draft_before_it_overflows() -> None:
@@ -159,16 +160,34 @@ def test_a_full_context_ends_the_draft_before_it_overflows() -> None:
 
 def test_positions_are_counted_once_each() -> None:
     request, _ = finished(30, k=3)
-    assert request.tally.accepted_at == request.tally.verified_at
+    assert request.tally.accepted_at == request.tally.judged_at
     assert sum(request.tally.accepted_at) == request.tally.accepted
+
+
+def test_a_place_where_no_branch_of_a_tree_was_right_is_counted_as_missed() -> None:
+    target, tally = TableTarget(TABLE), RoundCounts()
+    drafter = tables.branching(tables.random_table(22, v=5), Proposal.COUPLED)
+    for seed in range(8):
+        target.truncate(0, 0)
+        target.read(0, tables.PROMPT[:-1])
+        request = Request(0, list(tables.PROMPT), LogitsProcessor(tables.WARM, 5), Noise(seed), 12)
+        while request.running:
+            for turn in decode_round([request], target, drafter, tables.Broad()):
+                path, draft = turn.verdict.path, turn.draft
+                tally.add(turn.figures)
+                whole = len(turn.emitted) > len(path)
+                further = bool(draft.children(path[-1] if path else ROOT))
+                assert turn.figures.corrected == (whole and further)
+    assert sum(tally.accepted_at) == tally.accepted
+    assert 0 < min(tally.per_position) < 1
 
 
 @pytest.mark.parametrize("k", range(2, 8))
 def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
     plain, _ = finished(30, k=0)
     tally = finished(30, k=k, end=plain.tokens[-1])[0].tally
-    assert sum(tally.verified_at) == tally.verified
-    assert tally.accepted_at == tally.verified_at
+    assert sum(tally.judged_at) == tally.verified
+    assert tally.accepted_at == tally.judged_at
 
 
 def test_requests_in_one_round_do_not_touch_each_other() -> None:

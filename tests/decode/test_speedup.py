@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from localspec.core.events import Speedup
-from localspec.decode.round import RoundResult
+from localspec.core.events import RoundFigures, Speedup
 from localspec.decode.speedup import SpeedupEstimate
 from localspec.policy.costs import Costs
 
@@ -34,26 +31,10 @@ def estimate(
     for i in range(rounds):
         seconds = wide * load * rng.lognormvariate(0, noise) + (stall if i == rounds // 2 else 0)
         costs.record_pass(width, seconds)
-        result = SimpleNamespace(
-            draft=Drafted(width - 1),
-            emitted=[None] * (accepted + 1),
-            verify_seconds=seconds,
-            seconds=seconds,
-        )
-        found.add(cast(RoundResult, result), costs)
+        drafted = width - 1
+        done = RoundFigures(drafted, drafted, accepted, accepted + 1, 0.0, seconds, seconds, "")
+        found.add(done, costs)
     return found.speedup(outside_rounds=0.0)
-
-
-class Drafted:
-    """The part of a draft that is read."""
-
-    seconds = 0.0
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
 
 
 def test_four_tokens_in_twice_the_time_of_one_are_twice_as_fast() -> None:
@@ -99,9 +80,9 @@ def test_there_is_no_estimate_for_a_tiny_model_or_a_short_reply() -> None:
 def test_time_beside_rounds_counts_for_both() -> None:
     found = SpeedupEstimate()
     costs = Costs({1: 0.05, 4: 0.1})
-    result = SimpleNamespace(draft=Drafted(3), emitted=[None] * 4, verify_seconds=0.1, seconds=0.1)
+    done = RoundFigures(3, 3, 3, 4, 0.0, 0.1, 0.1, "")
     for _ in range(20):
-        found.add(cast(RoundResult, result), costs)
+        found.add(done, costs)
     alone, together = found.speedup(0.0), found.speedup(0.05)
     assert alone is not None
     assert together is not None

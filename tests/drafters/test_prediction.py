@@ -198,7 +198,7 @@ def test_no_draft_is_longer_than_the_request_allows(most: int) -> None:
     plain = run(Off(), Match(), None).tokens
     found = run(everything(), Match(), plain[2:], most=most)
     assert found.tokens == plain
-    assert len(found.tally.verified_at) == most
+    assert len(found.tally.judged_at) == most
 
 
 # -- under the controller ----------------------------------------------------------------------

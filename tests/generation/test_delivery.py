@@ -62,7 +62,7 @@ class Box:
     def timeless(self) -> list[ReplyEvent]:
         """The events without their times."""
         return [
-            replace(e, draft_seconds=0, verify_seconds=0, seconds=0, speedup=None)
+            replace(e, draft_seconds=0, verify_seconds=0, seconds=0, probe_seconds=0, speedup=None)
             if isinstance(e, Round)
             else e
             for e in self.events

@@ -10,7 +10,12 @@ import psutil
 import pytest
 from conftest import Files
 
-from localspec.core.errors import Interrupted, UnsupportedModelError, UsageError
+from localspec.core.errors import (
+    Interrupted,
+    ThinkingSwitchError,
+    UnsupportedModelError,
+    UsageError,
+)
 from localspec.core.events import Message
 from localspec.generation import template_process
 from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
@@ -146,5 +151,5 @@ def test_thinking_is_switched_where_a_template_can(process: TemplateProcess) -> 
     assert process._process is not None
     fixed = Template(PLAIN_TEMPLATE, bos="", eos="")
     assert fixed.switched(None) is fixed
-    with pytest.raises(UsageError, match="no switch for thinking"):
+    with pytest.raises(ThinkingSwitchError):
         fixed.switched(False)

@@ -19,7 +19,14 @@ from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
 from localspec.core.emitted import Origin
-from localspec.core.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
+from localspec.core.errors import (
+    AccessError,
+    DecodeError,
+    MediaError,
+    RemoteError,
+    ThinkingSwitchError,
+    UsageError,
+)
 from localspec.core.events import (
     Candidate,
     Examination,
@@ -38,6 +45,7 @@ from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience
 from localspec.remote.keys import Key
+from localspec.serve.http.errors import of_engine
 from localspec.serve.http.settings import ApiKeys
 
 HI = ReplyRequest(messages=(Message("user", "Hi"),), seed=5)
@@ -233,6 +241,16 @@ async def test_a_key_that_a_server_repeats_is_not_shown(said):
         await engine.close()
 
 
+async def test_a_template_without_a_switch_for_thinking_is_told_by_its_class_from_there_too():
+    told = of_engine(ThinkingSwitchError("not this template"))
+    said = http(told.status, {"error": {"message": told.message, "code": told.code}})
+    async with PlayedServer({"/localspec/reply": said}) as server:
+        engine = ConnectedClient(parse(f"http://127.0.0.1:{server.port}", path=""), Key())
+        with pytest.raises(ThinkingSwitchError, match="not this template"):
+            await _read(engine.reply(HI), [])
+        await engine.close()
+
+
 async def _read(reply, got):
     async for event in reply:
         got.append(event)
@@ -242,6 +260,9 @@ async def _read(reply, got):
     ("answer", "reason"),
     [
         (http(404, {"error": {"message": "nothing"}}), "is not a `localspec serve`"),
+        (http(410, {"error": {"message": "no such model"}}), "is not a `localspec serve`"),
+        (http(500, {"error": "I do not (404)"}), "failed"),
+        (http(500, {"error": "it does not have room"}), "failed"),
         (http(200, {"version": 1, "info": {}}), "speaks protocol version 1"),
         (http(200, INFO), "does not say what it has loaded"),
         (http(200, b"<html>", "text/html"), "not with"),

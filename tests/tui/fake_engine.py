@@ -216,6 +216,7 @@ class FakeEngine:
                 context_used=used + len(tokens),
                 speculation=script.speculation,
                 speedup=script.speedup,
+                corrected=int(took < wanted),
             )
             await asyncio.sleep(self.pace)
         stats = Stats(

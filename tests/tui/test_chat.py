@@ -14,7 +14,7 @@ from textual.geometry import Size
 
 from localspec.chats.values import Chat, started
 from localspec.config import settings as config_settings
-from localspec.core.errors import UsageError
+from localspec.core.errors import ThinkingSwitchError
 from localspec.core.events import Loading, Message, Speculation
 from localspec.core.files import paths
 from localspec.core.grammar_spec import GrammarSpec
@@ -244,11 +244,11 @@ async def test_thinking_is_not_switched_where_the_model_has_no_switch_for_it(cha
 
 
 async def test_where_thinking_cannot_be_switched_after_all_the_error_says_how_to_go_on(chat):
-    refused = UsageError("this model's chat template has no switch for thinking")
+    refused = ThinkingSwitchError("this chat template cannot do that")
     async with chat(Script(error=refused)) as c:
         await c.type("/think off")
         await c.type("Hello")
-        await c.sees("no switch for thinking; /think auto leaves it to the model")
+        await c.sees("this chat template cannot do that; /think auto leaves it to the model")
 
 
 @pytest.mark.slow

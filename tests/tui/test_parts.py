@@ -76,7 +76,17 @@ def test_commands_are_told_from_messages(text, command):
 
 
 @pytest.mark.parametrize(
-    "text", ["/nothing", "/temp", "/temp hot", "/temp -1", "/temp nan", "/seed x", "/new now"]
+    "text",
+    [
+        "/nothing",
+        "/temp",
+        "/temp hot",
+        "/temp -1",
+        "/temp nan",
+        "/temp 1e-9",
+        "/seed x",
+        "/new now",
+    ],
 )
 def test_wrong_commands_say_what_is_right(text):
     with pytest.raises(CommandError, match="/"):

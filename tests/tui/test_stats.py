@@ -38,7 +38,8 @@ SETTING = "match T 0.8"
 
 
 def a_round(emitted=3, seconds=0.02, speculation=ON, speedup=None):
-    return Round(4, 3, 2, emitted, 0.005, 0.01, seconds, "model", 310, speculation, speedup)
+    times = (0.005, 0.01, seconds)
+    return Round(4, 3, 2, emitted, *times, "model", 310, speculation, speedup, corrected=1)
 
 
 def some_stats(speculation=ON, speedup=None):
@@ -350,13 +351,6 @@ def test_where_a_reply_of_a_file_began_is_a_place_in_it_or_not_known(place, know
     assert (turn.saved_how is not None) == known
 
 
-def test_a_draft_of_a_server_that_cannot_be_costs_no_memory():
-    meter = a_meter(rounds=0)
-    most = 1 << 60
-    meter.add(Round(most, most, most, 1, 0.0, 0.0, 0.1, "model", 10, ON))
-    assert len(meter.judged_at) <= 512
-
-
 def test_the_details_say_what_the_prefix_cache_saved():
     meter = a_meter()
     meter.reading = Reading(553, 553, 512, 12.84)
@@ -414,7 +408,7 @@ def test_a_server_that_reports_nothing_is_not_said_to_draft_or_not():
 def test_rounds_that_a_server_does_not_tell_are_not_shown_as_rounds_without_a_draft():
     meter = Meter()
     meter.add(dataclasses.replace(a_round(speculation=NOT_REPORTED), drafted=0))
-    assert meter.emitted
+    assert meter.tally.emitted
     assert not meter.last_rounds
 
 

@@ -92,21 +92,23 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _round(meter: Meter) -> Iterable[str]:
-    if not (meter.rounds and meter.draft_seconds + meter.verify_seconds):
+    done = meter.tally
+    if not (done.rounds and done.draft_seconds + done.verify_seconds):
         return
     whole, draft, verify = (
-        1000 * seconds / meter.rounds
-        for seconds in (meter.seconds, meter.draft_seconds, meter.verify_seconds)
+        1000 * seconds / done.rounds
+        for seconds in (done.seconds, done.draft_seconds, done.verify_seconds)
     )
     rest = max(0.0, whole - draft - verify)
     yield f"{whole:.1f} ms: draft {draft:.1f}, verify {verify:.1f}, else {rest:.1f}"
 
 
 def _drafters(meter: Meter) -> Iterable[tuple[str, str]]:
-    every = sum(stats.accepted for stats in meter.by_drafter.values())
-    for name, stats in sorted(meter.by_drafter.items()):
+    drafters = meter.tally.by_drafter
+    every = sum(stats.accepted for stats in drafters.values())
+    for name, stats in sorted(drafters.items()):
         text = f"{stats.drafted} drafted, {stats.accepted}/{stats.verified} accepted"
-        if every and len(meter.by_drafter) > 1:
+        if every and len(drafters) > 1:
             text += f", {100 * stats.accepted / every:.0f}% of all"
         if stats.drafted and stats.seconds > 0:
             text += f", {1000 * stats.seconds / stats.drafted:.2f} ms each"
@@ -114,9 +116,9 @@ def _drafters(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _positions(meter: Meter) -> Iterable[tuple[str, str]]:
-    places = list(zip(meter.accepted_at, meter.judged_at, strict=True))[:_POSITIONS]
+    places = meter.tally.per_position[:_POSITIONS]
     if places:
-        shares = (100 * accepted / judged for accepted, judged in places)
+        shares = [100 * share for share in places]
         yield (
             "by position",
             "  ".join(f"{_bar(round(share), 100)} {share:.0f}%" for share in shares),

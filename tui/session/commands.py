@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import RAISE_CTX, UsageError
+from localspec.core.sampler_settings import TEMPERATURE
+from localspec.core.setting_spec import SettingSpec
 from localspec.core.settings_schema import SEED
 
 _SHAPE = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?$", re.DOTALL)
@@ -47,25 +50,25 @@ def _nothing(text: str) -> None:
         raise CommandError("takes no argument")
 
 
-def _temperature(text: str) -> float:
+def _typed(spec: SettingSpec[Any], text: str, further: str) -> Any:
+    """The value that a typed text means; ``further`` ends the message where it is none."""
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 100:
-        raise CommandError("needs a number from 0 (greedy) to 100, as in /temp 0.8")
+        return spec.parse(text)
+    except UsageError as error:
+        told = str(error).removeprefix(f"{spec.name} ")
+        raise CommandError(f"{told}; {further}") from None
+
+
+def _temperature(text: str) -> float:
+    value: float = _typed(TEMPERATURE, text, "as in /temp 0.8")
     return value
 
 
 def _seed(text: str) -> int | None:
     if text in ("", "off", "random"):
         return None
-    try:
-        seed = SEED.parse(text)
-    except UsageError as error:
-        told = str(error).removeprefix("seed ")
-        raise CommandError(f"{told}; or nothing for a new seed each time") from None
-    return None if seed is None else int(seed)
+    seed: int | None = _typed(SEED, text, "or nothing for a new seed each time")
+    return seed
 
 
 def _variants(text: str) -> int:
@@ -209,5 +212,5 @@ _IN_THE_SHELL = re.compile(r"`localspec (models|pull [^-`][^`]*|chats list)`")
 
 def told_here(text: str) -> str:
     """The text of an error with commands of the chat in place of those of the shell."""
-    text = text.replace("raise --ctx", "take more with /set ctx N")
+    text = text.replace(RAISE_CTX, "take more with /set ctx N")
     return _IN_THE_SHELL.sub(lambda found: "/" + found[1].removesuffix(" list"), text)

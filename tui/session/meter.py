@@ -6,7 +6,6 @@ import time
 from collections import deque
 
 from localspec.core.events import (
-    DrafterStats,
     ModelInfo,
     Reading,
     Round,
@@ -14,6 +13,7 @@ from localspec.core.events import (
     Speedup,
     Stats,
 )
+from localspec.core.round_counts import RoundCounts
 
 _NOW_SECONDS = 1.0
 """Seconds of decoding that the present speed averages: tokens arrive in bursts."""
@@ -21,8 +21,6 @@ _LEAST_SECONDS = 0.05
 """Seconds of decoding below which a running reply has no speed: a server's first pieces come at
 once, and a clock has its grain.
 """
-_POSITIONS = 512
-"""Positions of a draft that are counted: no drafter of ours has more, whatever a server says."""
 _STRIP_ROUNDS = 512
 """Rounds of the strip: more than any terminal has columns."""
 
@@ -48,10 +46,9 @@ class Meter:
 
     def start(self) -> None:
         """Reset the counts for a new reply."""
-        self.emitted = self.rounds = self.verified = self.accepted = 0
+        self.tally = RoundCounts()
         self.drafted = 0
         """Tokens drafted in the last round."""
-        self.seconds = 0.0
         self.speedup: Speedup | None = None
         """Speedup of this reply alone: that of another one was measured at another time."""
         self.stats: Stats | None = None
@@ -62,10 +59,6 @@ class Meter:
         """When the encoding of a picture was first told of."""
         self.first_token_seconds: float | None = None
         """Seconds from the request to the first token."""
-        self.draft_seconds = self.verify_seconds = 0.0
-        self.judged_at: list[int] = []
-        self.accepted_at: list[int] = []
-        self.by_drafter: dict[str, DrafterStats] = {}
         self._began = time.monotonic()
         self._recent.clear()
         self._recent_emitted, self._recent_seconds = 0, 0.0
@@ -83,20 +76,12 @@ class Meter:
 
     def add(self, done: Round) -> None:
         """Count a round."""
-        self.emitted += done.emitted
-        self.rounds += 1
-        self.verified += done.verified
-        self.accepted += done.accepted
+        self.tally.add(done)
         self.drafted = done.drafted
-        self.seconds += done.seconds
         self.used = done.context_used or self.used
         self.speculation, self.speedup = done.speculation, done.speedup
         if self.rounds_known:
             self.last_rounds.append(done)
-        self.draft_seconds += done.draft_seconds
-        self.verify_seconds += done.verify_seconds
-        if done.drafted:
-            self._judge(done)
         self._recent.append((done.emitted, done.seconds))
         self._recent_emitted += done.emitted
         self._recent_seconds += done.seconds
@@ -140,25 +125,6 @@ class Meter:
         if stats is not None:
             self.stats, self.speedup = stats, stats.speedup
 
-    def _judge(self, done: Round) -> None:
-        """Count accepted tokens by position: all accepted ones, then one miss."""
-        forced, kept = done.forced, done.forced_accepted
-        if forced:
-            self._credit("grammar", DrafterStats(forced, kept, kept))
-        if done.drafted > forced:
-            own = done.drafted - forced, done.verified - kept, done.accepted - kept
-            self._credit(done.source, DrafterStats(*own, done.draft_seconds))
-        judged = min(done.verified, done.accepted + 1, _POSITIONS)
-        missing = judged - len(self.judged_at)
-        self.judged_at += [0] * missing
-        self.accepted_at += [0] * missing
-        for i in range(judged):
-            self.judged_at[i] += 1
-            self.accepted_at[i] += i < done.accepted
-
-    def _credit(self, source: str, found: DrafterStats) -> None:
-        self.by_drafter[source] = self.by_drafter.get(source, DrafterStats()) + found
-
     @property
     def state(self) -> Speculation | None:
         """The state of speculation: switched off by the user, or as the engine reports."""
@@ -180,9 +146,10 @@ class Meter:
         """Tokens per second over the whole reply; 0 while that is not known."""
         if self.stats is not None:
             return self.stats.tokens_per_second
-        return self.emitted / self.seconds if self.seconds >= _LEAST_SECONDS else 0.0
+        done = self.tally
+        return done.emitted / done.seconds if done.seconds >= _LEAST_SECONDS else 0.0
 
     @property
-    def counts(self) -> Stats | Meter:
+    def counts(self) -> Stats | RoundCounts:
         """The object with the tokens and rounds of the reply so far, or of the finished reply."""
-        return self.stats or self
+        return self.stats or self.tally

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from localspec.core.errors import ContextError, LocalspecError, UsageError
+from localspec.core.errors import ContextError, LocalspecError, ThinkingSwitchError
 from localspec.core.events import (
     LEFT_OUT,
     Finished,
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
     from localspec.tools.written_calls import WrittenCalls
 
-_NO_SWITCH = "no switch for thinking"
-"""What the chat template says that refuses a request, here and on a server of ours."""
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
 
@@ -180,7 +178,6 @@ def _with_way_out(error: LocalspecError) -> LocalspecError:
     """The error, with the command that helps where the model cannot switch thinking: without it
     every later question would fail too.
     """
-    text = str(error)
-    if not isinstance(error, UsageError) or _NO_SWITCH not in text or "/think" in text:
-        return error
-    return UsageError(f"{text}; /think auto leaves it to the model")
+    if isinstance(error, ThinkingSwitchError):
+        return ThinkingSwitchError(f"{error}; /think auto leaves it to the model")
+    return error

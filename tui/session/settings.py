@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, seed_of_variant
 from localspec.core.sampling_params import Sampling
 
 if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
-
-LARGEST_SEED = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -49,7 +47,7 @@ class Settings:
         return ReplyRequest(
             messages=messages,
             sampling=self.sampling,
-            seed=None if self.seed is None else min(self.seed + variant, LARGEST_SEED),
+            seed=None if self.seed is None else seed_of_variant(self.seed, variant),
             max_tokens=self.max_tokens,
             draft=self.draft,
             grammar=self.grammar if tools is None else tools.grammar,

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from localspec.core.errors import (
+    RAISE_CTX,
     ContextError,
     DecodeError,
     DefectError,
@@ -22,6 +23,7 @@ from localspec.core.errors import (
     LocalspecError,
     OutOfMemoryError,
     QueueFullError,
+    ThinkingSwitchError,
     UsageError,
 )
 from localspec.serve.http.sse import sse
@@ -166,10 +168,11 @@ def without_folders(error: LocalspecError | str) -> str:
 def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
     if isinstance(error, ContextError):
-        said = without_folders(error).replace("raise --ctx", "start the server with a larger --ctx")
+        said = without_folders(error).replace(RAISE_CTX, "start the server with a larger --ctx")
         return too_long(said)
     if isinstance(error, UsageError):
-        return bad_request(without_folders(error))
+        code = error.code if isinstance(error, ThinkingSwitchError) else None
+        return bad_request(without_folders(error), code=code)
     if isinstance(error, PausedError):
         seconds = math.ceil(error.seconds)
         return ApiError(

@@ -12,7 +12,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import Message
-from localspec.core.reply_request import MOST_STOPS, ReplyRequest
+from localspec.core.reply_request import MOST_STOPS, ReplyRequest, seed_of_variant
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, Foreign, checked, setting
@@ -22,7 +22,6 @@ from localspec.serve.requests.earlier_calls import told_of
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
-_SEEDS = 1 << 64
 LONGEST_NAME = 128
 """Characters of a tool's name: each of its results is given it."""
 _LONGEST_ID = 4096
@@ -260,7 +259,7 @@ def of_choices(request: dict[str, Any], n: int) -> list[ReplyRequest]:
     seed = request.get("seed")
     if seed is None:
         return [made(request)] * n
-    return [made(request | {"seed": seed + i if seed + i < _SEEDS else i}) for i in range(n)]
+    return [made(request | {"seed": seed_of_variant(seed, i)}) for i in range(n)]
 
 
 def made(request: dict[str, Any]) -> ReplyRequest:

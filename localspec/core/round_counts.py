@@ -1,0 +1,76 @@
+"""The one account of the rounds of a reply, for the engine, the chat, the shell and benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+from localspec.core.emitted import GRAMMAR
+from localspec.core.events import DrafterStats, RoundFigures
+
+_PLACES = 512
+"""Places of a draft that are counted: no drafter of ours has more, whatever a server says."""
+
+
+@dataclass(slots=True)
+class RoundCounts:
+    """Running sums. ``accepted <= verified <= drafted``."""
+
+    rounds: int = 0
+    drafted: int = 0
+    verified: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    judged_at: list[int] = field(default_factory=list)
+    """By place in the draft: how often the accepted tokens came so far, and the draft went on. A
+    tree may have several tokens there."""
+    accepted_at: list[int] = field(default_factory=list)
+    """By place: how often one was accepted."""
+    by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, rounds: Iterable[RoundFigures]) -> Self:
+        """The sums over these rounds."""
+        found = cls()
+        for done in rounds:
+            found.add(done)
+        return found
+
+    def add(self, done: RoundFigures) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.drafted += done.drafted
+        self.verified += done.verified
+        self.accepted += done.accepted
+        self.emitted += done.emitted
+        self.draft_seconds += done.draft_seconds
+        self.verify_seconds += done.verify_seconds
+        self.seconds += done.seconds
+        forced, kept = done.forced, done.forced_accepted
+        if forced:
+            self._credit(GRAMMAR, DrafterStats(forced, kept, kept))
+        if own := done.drafted - forced:
+            seconds = done.draft_seconds - done.probe_seconds
+            judged, accepted = done.verified - kept, done.accepted - kept
+            self._credit(done.source, DrafterStats(own, judged, accepted, seconds))
+        places = min(done.accepted + done.corrected, _PLACES)
+        missing = [0] * (places - len(self.judged_at))
+        self.judged_at += missing
+        self.accepted_at += missing
+        for i in range(places):
+            self.judged_at[i] += 1
+            self.accepted_at[i] += i < done.accepted
+
+    def _credit(self, source: str, found: DrafterStats) -> None:
+        self.by_drafter[source] = self.by_drafter.get(source, DrafterStats()) + found
+
+    @property
+    def per_position(self) -> tuple[float, ...]:
+        """Acceptance at each place, given that it was judged."""
+        return tuple(
+            hit / judged for hit, judged in zip(self.accepted_at, self.judged_at, strict=True)
+        )
