@@ -86,6 +86,31 @@ def test_a_compiler_that_fails_is_one_sentence_and_leaves_nothing(
     assert not mtmd_library.available()
 
 
+def test_what_a_compiler_lacks_is_said_with_what_to_do(source: Path, compiler: Path) -> None:
+    compiler.write_text('#!/bin/sh\necho "error: $LC_ALL, Killed" >&2\nexit 1\n')
+    with pytest.raises(LocalspecError, match="error: C, Killed; memory ran out"):
+        mtmd_library.obtain()
+    compiler.write_text("no program")
+    with pytest.raises(LocalspecError, match="cxx: Exec format error"):
+        mtmd_library.obtain()
+
+
+def test_units_are_compiled_at_once_where_the_system_tells_no_affinity(
+    source: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("psutil.cpu_count", lambda: 2)
+    began = tmp_path / "began"
+    began.mkdir()
+    each_waits = f"touch {began}/$$; until [ $(ls {began} | wc -l) = 2 ]; do sleep 0.05; done"
+    compiler.write_text(
+        '#!/bin/sh\nfor last; do :; done\necho > "$last"\n'
+        f'case "$last" in *.o) {each_waits};; esac\n'
+    )
+    monkeypatch.setattr(mtmd_library, "_PATIENCE_S", 60.0)
+    assert mtmd_library.obtain().is_file()
+
+
 def test_whoever_is_told_may_stop_it(source: Path, compiler: Path) -> None:
     def stop(part: float) -> None:
         raise KeyboardInterrupt
