@@ -23,8 +23,6 @@ from localspec.core.processes import host
 from localspec.core.safe_text import safe_line
 
 NAME = "libmtmd.so"
-SOURCE_VARIABLE = "LOCALSPEC_LLAMA_SOURCE"
-"""Variable with a folder or archive of llama-cpp-python's source."""
 _FOLDER = "libmtmd"
 FILES = llama_source.listed(Path(__file__).with_name("libmtmd.sha256"))
 """SHA-256 of each file that it is made of, by its path in llama.cpp."""
@@ -53,11 +51,11 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
     folder = place()
     if not native.is_stored(folder / NAME):
         command, libraries = _compiler()
-        given = os.environ.get(SOURCE_VARIABLE)
+        given = os.environ.get(llama_source.VARIABLE)
         wanted = Wanted(
             "the library for pictures",
             FILES,
-            f"name a folder or archive with it in {SOURCE_VARIABLE}",
+            f"name a folder or archive with it in {llama_source.VARIABLE}",
         )
         source = llama_source.find(wanted, Path(given) if given else None, offline=offline)
         on_unit(0.0)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.compiling import llama_source
 from localspec.core.endpoint import endpoints
 from localspec.core.errors import Interrupted, WorkerError
 from localspec.core.interrupt import Cancelled
@@ -27,9 +28,6 @@ from localspec.loading.strict import StrictLoading
 from localspec.models.compat.header_vocabulary import unsplit
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.gguf.model_file import ModelFile
-
-SOURCE = "LOCALSPEC_LLAMA_SOURCE"
-"""Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""
 
 
 def connected(
@@ -55,7 +53,7 @@ def connected(
 
 
 def _plugin(options: Options, tell: Callable[[str], None], cancelled: Cancelled) -> plugin.Plugin:
-    given = os.environ.get(SOURCE)
+    given = os.environ.get(llama_source.VARIABLE)
     try:
         made = plugin.obtain(
             Path(given) if given else None,

@@ -24,7 +24,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(llama_source, "left_by_builds", list)
     folder = tmp_path / "source"
     llama_source.Source(made).write(folder / "vendor/llama.cpp")
-    monkeypatch.setenv(mtmd_library.SOURCE_VARIABLE, str(folder))
+    monkeypatch.setenv(llama_source.VARIABLE, str(folder))
     return folder
 
 
@@ -132,6 +132,6 @@ def test_what_is_missing_is_said(
         patch.setattr(cxx, "installed", lambda: "0.4.0")
         with pytest.raises(LocalspecError, match=r"0\.4\.0 is installed"):
             mtmd_library.obtain()
-    monkeypatch.delenv(mtmd_library.SOURCE_VARIABLE)
+    monkeypatch.delenv(llama_source.VARIABLE)
     with pytest.raises(LocalspecError, match=r"leave out --offline once, or name a folder"):
         mtmd_library.obtain(offline=True)
