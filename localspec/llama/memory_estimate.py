@@ -14,9 +14,10 @@ from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import backend
 from localspec.llama.library import c_api
-from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
+from localspec.llama.limits import KV_TYPES, ROLLBACK, STRICT_BATCH
 from localspec.llama.load_file import check_file, devices_for, kept_on_host, load, load_error
 from localspec.llama.remote import RemoteDevices
+from localspec.models.gguf.sizes import OUTPUTS
 
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
