@@ -66,6 +66,8 @@ class Options:
     `Runtime.keep_states`. The engine process alone does it."""
     sees: bool = False
     """Load the projector with the model, not with the first picture."""
+    remeasure: bool = False
+    """Use no earlier measurements: compare kernels again, repeat the self-test of strict mode."""
     smaller: int = 0
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 

@@ -100,8 +100,6 @@ class TargetLoading:
     parts: Parts
     remote: RemoteDevices | None
     """The workers that it is on."""
-    remeasure: bool
-    """Whether to compare kernels again, and to repeat the self-test of strict mode."""
 
     def load(self) -> LoadedTarget:
         """Load it with the kernels that an earlier load found better for drafting on this machine;
@@ -116,7 +114,7 @@ class TargetLoading:
         if selection.options.strict:
             return self._load_strictly()
         trials = Trials(parts, file)
-        known = trials.bound() if self.remeasure else trials.known()
+        known = trials.bound() if selection.options.remeasure else trials.known()
         kernels = known or NOT_COMPARED
         next_layers = self._next_layers
         model = parts.model(
@@ -150,7 +148,8 @@ class TargetLoading:
             StrictError: strict mode cannot be promised.
         """
         file, parts, next_layers = self.file, self.parts, self._next_layers
-        promise = StrictLoading(parts, file, next_layers, self.remeasure).load()
+        remeasure = self.selection.options.remeasure
+        promise = StrictLoading(parts, file, next_layers, remeasure).load()
         told = self._about_target(promise.model, parts.fit.context)
         room = self.selection.branches(
             file.name, can_branch=False, sequences=parts.fit.wishes.sequences
