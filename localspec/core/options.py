@@ -11,6 +11,8 @@ from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Scope, names_of
 
 _SPECS = schema.of(Scope.LOAD)
+NO_DRAFT = NO_PROJECTOR = "none"
+"""What leaves out a draft or a projector that would be found otherwise."""
 STRICT_KV_TYPES = ("f16", "bf16", "f32")
 """Types of KV cache that strict mode takes."""
 

@@ -14,6 +14,7 @@ from localspec.core.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
+from localspec.core.options import NO_DRAFT
 from localspec.drafters.base import Drafter
 from localspec.drafters.lookup.common import LookupTexts
 from localspec.llama import experimental
@@ -27,7 +28,6 @@ from localspec.loading.drafters.opening import (
     Refused,
     load_draft,
 )
-from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
 from localspec.prefix_cache.memory import MB
