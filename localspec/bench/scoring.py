@@ -24,6 +24,7 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.target_choice import TargetChoice
 from localspec.generation.processing import Processing
+from localspec.remote.exactness import SAFETY
 from localspec.runtime import Runtime
 
 _SEQ = 0
@@ -32,8 +33,6 @@ _WIDEST = 32
 """Tokens of the widest pass that a chat makes, but for long drafts that were asked for."""
 _IN_COMPANY = (1, 4)
 """Widths of passes in company."""
-SAFETY = 2.0
-"""Two tokens may move by the noise, in opposite directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +209,7 @@ class Scorer:
             for i, token in enumerate(plain.tokens[:at]):
                 p = processor(rows[i], [*tokens, *plain.tokens[:i]])
                 processor = processor.after(p, token)
-        choice = TargetChoice([*tokens, *plain.tokens[:at]], processor, own)
-        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
+        gap = TargetChoice([*tokens, *plain.tokens[:at]], processor, own).gap(row, (a, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
 
     def _encode(self, prompt: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -56,6 +56,14 @@ class TargetChoice:
             if token in {self(row + step * alone), self(row + step * rivals)}:
                 return float(step)
         return np.inf
+
+    def gap(
+        self, row: Logits, tokens: Collection[int], go_on: Callable[[], None] = lambda: None
+    ) -> float:
+        """The gap between tokens, of which one is chosen: twice the distance by which every logit
+        must be able to move. ``go_on`` as in `distance`.
+        """
+        return 2 * max(self.distance(row, token, go_on) for token in tokens)
 
     def _scores(self, row: Logits) -> Probs:
         """(V,) what the choice maximises, before top-k, top-p and min-p."""

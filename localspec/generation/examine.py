@@ -257,8 +257,7 @@ def _gap(
     noise: Noise,
     cancelled: Cancelled,
 ) -> float:
-    """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
-    must be able to move.
+    """See `TargetChoice.gap`.
 
     Raises:
         UsageError: that takes too long: samplers that sort all tokens, or a slow grammar.
@@ -275,5 +274,4 @@ def _gap(
                 "with these samplers"
             )
 
-    choice = TargetChoice(before, processor, noise)
-    return 2 * max(choice.distance(row, token, go_on) for token in tokens)
+    return TargetChoice(before, processor, noise).gap(row, tokens, go_on)
