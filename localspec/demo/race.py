@@ -7,7 +7,6 @@ be equal. Neither runs while the other does: on a machine with few cores each wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +17,6 @@ from localspec.core.events import (
     Message,
     ModelInfo,
     Reply,
-    ReplyEvent,
     Round,
     Token,
 )
@@ -32,6 +30,7 @@ from localspec.core.units import size
 from localspec.demo.pair import GrownPair, Growth, target_bytes
 from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.client import EngineClient
+from localspec.engine.port import Engine
 from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
 from localspec.loading.offers import Best, best, offers, with_back
@@ -59,16 +58,6 @@ class Neighbours(Protocol):
 
     @property
     def busy(self) -> bool: ...
-
-
-class Engine(Protocol):
-    """The part of `localspec.engine.client.EngineClient` that a race uses."""
-
-    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
-
-    def reply(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
-
-    async def close(self) -> None: ...
 
 
 class Machine:
