@@ -24,7 +24,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
-    ├── NoKernelError          1   no kernel of ours for a format or an instruction set
+    ├── NoKernelError              1   no kernel of ours for a format or an instruction set
     ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   ├── DefectError            1   it failed at one command, and goes on: a bug in localspec
