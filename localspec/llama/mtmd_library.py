@@ -36,11 +36,6 @@ OnUnit = Callable[[float], None]
 """Is told the part of the source that is compiled, from 0 to 1; raises to stop."""
 
 
-def available() -> bool:
-    """Whether it was compiled already."""
-    return native.is_stored(place() / NAME)
-
-
 def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
     """Its place; compiled now if it is not there, with ``on_unit`` told how far that is.
 

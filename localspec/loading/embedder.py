@@ -59,7 +59,6 @@ class Embedder:
             dimensions=1 if self._model.ranks else self._model.dimensions,
             longest=self._model.longest,
             ranks=self._model.ranks,
-            pooling=self._model.pooling_name,
             backend="cpu" if gpu_layers == 0 else backend(),
             notice="; ".join(filter(None, notices)),
         )

@@ -9,6 +9,7 @@ import pytest
 
 from localspec.compiling import cxx, llama_source
 from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.llama import mtmd_library
 
 NAMES = ("include/llama.h", "tools/mtmd/clip.cpp", "tools/mtmd/mtmd.cpp", "tools/mtmd/mtmd.h")
@@ -39,6 +40,10 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def stored() -> bool:
+    return native.is_stored(mtmd_library.place() / mtmd_library.NAME)
+
+
 def test_the_list_has_the_parts_of_the_encoder() -> None:
     files = mtmd_library.FILES
     assert {"tools/mtmd/mtmd.cpp", "tools/mtmd/clip.cpp", "include/llama.h"} <= files.keys()
@@ -48,7 +53,7 @@ def test_the_list_has_the_parts_of_the_encoder() -> None:
 
 def test_it_is_compiled_once(source: Path, compiler: Path, tmp_path: Path) -> None:
     told: list[float] = []
-    assert not mtmd_library.available()
+    assert not stored()
     path = mtmd_library.obtain(on_unit=told.append)
     lines = (tmp_path / _LOG).read_text().splitlines()
     assert sorted(line.split()[-1].rsplit("/", 1)[-1] for line in lines[:2]) == ["clip.o", "mtmd.o"]
@@ -57,7 +62,7 @@ def test_it_is_compiled_once(source: Path, compiler: Path, tmp_path: Path) -> No
     assert told[0] == 0.0
     assert told == sorted(told)
     assert told[-1] == pytest.approx(2 / 3)
-    assert mtmd_library.available()
+    assert stored()
     assert mtmd_library.obtain(offline=True, on_unit=told.append) == path
     assert len((tmp_path / _LOG).read_text().splitlines()) == 3
     assert {p.name for p in path.parent.glob("lib*")} == {"libmtmd.so", "libmtmd.so.sha256"}
@@ -66,7 +71,7 @@ def test_it_is_compiled_once(source: Path, compiler: Path, tmp_path: Path) -> No
 def test_what_was_exchanged_is_not_opened(source: Path, compiler: Path) -> None:
     path = mtmd_library.obtain()
     path.write_bytes(b"something else")
-    assert not mtmd_library.available()  # it is made again
+    assert not stored()  # it is made again
     assert mtmd_library.obtain().read_bytes() != b"something else"
 
 
@@ -83,7 +88,7 @@ def test_a_compiler_that_fails_is_one_sentence_and_leaves_nothing(
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such thing' >&2\nexit 1\n")
     with pytest.raises(LocalspecError, match=r"does not compile: x\.cpp:1: error: no such"):
         mtmd_library.obtain()
-    assert not mtmd_library.available()
+    assert not stored()
 
 
 def test_what_a_compiler_lacks_is_said_with_what_to_do(source: Path, compiler: Path) -> None:
@@ -117,7 +122,7 @@ def test_whoever_is_told_may_stop_it(source: Path, compiler: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         mtmd_library.obtain(on_unit=stop)
-    assert not mtmd_library.available()
+    assert not stored()
 
 
 def test_what_is_missing_is_said(
