@@ -68,23 +68,18 @@ class Runtime:
         options: Options | None = None,
         on_event: Callable[[Loading], None] | None = None,
         cancelled: Cancelled | None = None,
-        *,
-        remeasure: bool = False,
     ) -> Self:
         """Load target and draft.
 
         ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops. Both are
-        called in the thread that loads; what they raise ends the loading and is raised here. With
-        ``remeasure``, earlier measurements are not used: kernels are compared again.
+        called in the thread that loads; what they raise ends the loading and is raised here.
 
         Raises:
             LocalspecError: whatever prevents it, see `localspec.core.errors`.
         """
         options = options or Options()
         earlier = _earlier_texts() if options.remember else NO_TEXTS
-        return cls(
-            load_in_thread(options, on_event, cancelled, remeasure=remeasure, earlier=earlier)
-        )
+        return cls(load_in_thread(options, on_event, cancelled, earlier=earlier))
 
     @property
     def info(self) -> ModelInfo:

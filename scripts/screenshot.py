@@ -21,7 +21,7 @@ from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
-from tui.input.attachments import attach, names_files
+from tui.input.attachments import Draft, names_files, read
 from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 
@@ -60,7 +60,7 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
             await pilot.press("ctrl+t")
         turns = session.chat.conversation.turns
         for question in arguments.questions:
-            session.send(attach(question) if names_files(question) else question)
+            session.send(read(Draft(question)).message if names_files(question) else question)
         replies = 2 * len(arguments.questions)
         await until(pilot, lambda: len(turns) == replies and bool(turns[-1].end))
         await until(pilot, lambda: session.idle)

@@ -11,7 +11,7 @@ from localspec.bench.speedup import Answered, answer
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.interrupt import Cancelled
 from localspec.core.logits import Sampling
-from localspec.core.options import Options
+from localspec.core.options import NO_DRAFT, Options
 from localspec.core.round_counts import RoundCounts
 from localspec.core.speed_formula import best_fixed
 from localspec.llama.draft_from_target import layer_count, make
@@ -57,7 +57,7 @@ def search(
     Raises:
         LocalspecError, Interrupted
     """
-    with Runtime.open(Options(model=str(model), draft="none", drafter=("suffix",))) as runtime:
+    with Runtime.open(Options(model=str(model), draft=NO_DRAFT, drafter=("suffix",))) as runtime:
         costs = Lab(runtime).measure_costs()
     curve = costs.curve() if costs is not None else {1: 1.0}
     found = []

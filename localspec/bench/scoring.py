@@ -208,8 +208,7 @@ class Scorer:
             for i, token in enumerate(plain.tokens[:at]):
                 p = processor(rows[i], [*tokens, *plain.tokens[:i]])
                 processor = processor.after(p, token)
-        choice = TargetChoice([*tokens, *plain.tokens[:at]], processor, own)
-        gap = choice.gap(row, (a, b))
+        gap = TargetChoice([*tokens, *plain.tokens[:at]], processor, own).gap(row, (a, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
 
     def _encode(self, prompt: str) -> list[int]:

@@ -133,14 +133,6 @@ class ChatStore:
         """The ids for which ``query`` has a row."""
         return frozenset(id for id in ids if self._db.execute(query, (id,)).fetchone())  # noqa: A001 - an id is what it is
 
-    def put_chat(self, chat: Chat) -> None:
-        """Insert or replace a whole chat.
-
-        Raises:
-            ChatsError: nothing was written.
-        """
-        self.put_chats([chat])
-
     def put_chats(self, chats: Iterable[Chat]) -> None:
         """Insert or replace whole chats, all or none of those that were not erased.
 

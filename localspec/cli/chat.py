@@ -39,6 +39,7 @@ from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
+from localspec.core.options import NO_DRAFT
 from localspec.core.reply_request import ReplyRequest
 from localspec.remote.address import split_path
 
@@ -207,7 +208,7 @@ def _lines(
 
 def draft_of(chat: Chat) -> str | None:
     """The draft that the chat was last used with, if its file still exists."""
-    from localspec.models.catalog.resolve import NO_DRAFT, draft_file
+    from localspec.models.catalog.resolve import draft_file
 
     draft = chat.info.draft
     if draft is not None and draft != NO_DRAFT:

@@ -14,6 +14,7 @@ from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, write_line
 from localspec.core.errors import UsageError
+from localspec.core.options import NO_DRAFT
 from localspec.core.units import size
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def command(
         raise UsageError("--medusa takes heads as they are; leave --bits, --layers, --search out")
     if medusa is None and kind is not None:
         raise UsageError("--type is for the heads of --medusa")
-    file = resolve(model, "none").target
+    file = resolve(model, NO_DRAFT).target
     heads.require_model(file.header)
     source = file.path
     if medusa is None:

@@ -16,6 +16,7 @@ from localspec.cli.output import confirm, tell, write_json, write_line
 from localspec.cli.progress import Bars, Countdown
 from localspec.core import settings_schema as schema
 from localspec.core.errors import Interrupted, ModelFileError, ModelNotFoundError
+from localspec.core.options import NO_DRAFT
 from localspec.core.units import size
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _already_here(
     ref = reference(name)
     pair = ref.pair if isinstance(ref, PairRef) else None
     found: list[Path | None]
-    if pair is None or draft not in {None, "none"}:
+    if pair is None or draft not in {None, NO_DRAFT}:
         if not offline:
             return None
         files = resolve(name, draft)

@@ -32,13 +32,13 @@ from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
 from localspec.core.files import defects, paths
 from localspec.core.files.private import without_secrets
+from localspec.remote.keys import OWN as KEY_VARIABLE
 from localspec.serve.http.settings import require_key_for
 
 if TYPE_CHECKING:
     from localspec.serve.backend.service import Service
     from localspec.serve.http.settings import ServeSettings
 
-_KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
 _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
@@ -61,7 +61,7 @@ _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
     "api_keys",
     multiple=True,
     metavar="KEY",
-    help=f"Require this key from clients; may be repeated. Also from {_KEY_VARIABLE}.",
+    help=f"Require this key from clients; may be repeated. Also from {KEY_VARIABLE}.",
 )
 @click.option(
     "--api-key-file", metavar="FILE", help="Require one of the keys of this file, one a line."
@@ -267,7 +267,7 @@ def _keys(given: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     found = [*given]
     if file is not None:
         found += _keys_of(paths.expand(file))
-    variable = os.environ.get(_KEY_VARIABLE, "")
+    variable = os.environ.get(KEY_VARIABLE, "")
     if variable and not found:
         found.append(variable)
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,12 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
     contain()
     from localspec.bench.lab import Lab
 
-    options = sort_flags(model, flags).options
+    options = dataclasses.replace(sort_flags(model, flags).options, remeasure=True)
     if options.draft_max is not None:
         raise UsageError("tune finds the best draft lengths; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
-        open_runtime(options, lambda: ctrl_c.pressed, remeasure=True) as runtime,
+        open_runtime(options, lambda: ctrl_c.pressed) as runtime,
         Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:

@@ -73,9 +73,7 @@ class _LoadingLine:
             say_over("")
 
 
-def open_runtime(
-    options: Options, cancelled: Cancelled, *, remeasure: bool = False, share: bool = True
-) -> Runtime:
+def open_runtime(options: Options, cancelled: Cancelled, *, share: bool = True) -> Runtime:
     """See `localspec.runtime.Runtime.open`. A terminal shows what takes time, with ``share`` also
     how much of a file is loaded.
     """
@@ -83,6 +81,6 @@ def open_runtime(
 
     line = _LoadingLine(share=share)
     try:
-        return Runtime.open(options, line.take, cancelled, remeasure=remeasure)
+        return Runtime.open(options, line.take, cancelled)
     finally:
         line.clear()

@@ -8,12 +8,15 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.compiling import own_build
+from localspec.core.errors import LocalspecError
+from localspec.core.files import defects
 
 _ELSEWHERE = {
     "memory ran out: close other programs": re.compile(
@@ -61,19 +64,41 @@ def command(environ: Mapping[str, str] = os.environ) -> list[str] | None:
     return None
 
 
-def how_to_install(environ: Mapping[str, str] = os.environ) -> str:
+def how_to_install() -> str:
     """What gives this machine a C++ compiler."""
     try:
-        shlex.split(environ.get("CXX", ""))
+        shlex.split(os.environ.get("CXX", ""))
     except ValueError:
-        return f"CXX is {environ['CXX']}, whose quotes do not close: mend or unset it"
+        return f"CXX is {os.environ['CXX']}, whose quotes do not close: mend or unset it"
     return {
         "darwin": "run `xcode-select --install`",
         "linux": "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`)",
     }.get(sys.platform, "install one")
 
 
-def first_error(stderr: bytes) -> str:
+def run(line: list[str], patience_s: float, what: str) -> Failure | None:
+    """Run a compiler that makes ``what``: why it failed; None if it did not.
+
+    Raises:
+        LocalspecError: it takes too long, or cannot be started.
+    """
+    try:
+        done = subprocess.run(
+            line,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=patience_s,
+            env={**os.environ, "LC_ALL": "C"},  # why it failed is read from its messages
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LocalspecError(f"compiling {what} takes longer than {patience_s:.0f} s") from None
+    except OSError as error:
+        raise LocalspecError(f"{line[0]}: {defects.why(error)}") from None
+    return failure(done.returncode, done.stderr) if done.returncode else None
+
+
+def _first_error(stderr: bytes) -> str:
     """The line of a compiler's output that says why it failed."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     wrong = [line for line in lines if "error" in line.lower()]
@@ -87,7 +112,7 @@ def failure(status: int, stderr: bytes) -> Failure:
         number = 0
     text = stderr.decode("utf-8", "replace")
     ended = f"the compiler was ended by signal {number}" if number else ""
-    why = first_error(stderr) if text.strip() or not ended else ended
+    why = _first_error(stderr) if text.strip() or not ended else ended
     for remedy, pattern in _ELSEWHERE.items():
         if pattern.search(text) or pattern.search(ended):
             return Failure(f"{why}; {remedy}", lacking=True)

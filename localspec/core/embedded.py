@@ -29,8 +29,6 @@ class EmbeddingInfo:
     """Most tokens of a text."""
     ranks: bool
     """Whether it scores documents for a query, instead of giving vectors."""
-    pooling: str
-    """How the tokens of a text become one vector."""
     backend: str = "cpu"
     """Where it is computed, as `ModelInfo.backend` has it."""
     notice: str = ""

@@ -39,11 +39,6 @@ def is_row(token: int) -> bool:
     return token <= _HIGHEST
 
 
-def begins(token: int) -> bool:
-    """Whether an id is that of a picture's first row."""
-    return token <= _HIGHEST and bool((_HIGHEST - token) & 1)
-
-
 def _goes_on(token: int) -> bool:
     return token <= _HIGHEST and not (_HIGHEST - token) & 1
 
@@ -85,8 +80,3 @@ def runs(tokens: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
 def has_rows(tokens: Sequence[int]) -> bool:
     """Whether there is a picture among the tokens."""
     return bool(len(tokens)) and min(tokens) <= _HIGHEST
-
-
-def count(tokens: Sequence[int]) -> int:
-    """Rows among the tokens."""
-    return sum(token <= _HIGHEST for token in tokens)

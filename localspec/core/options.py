@@ -11,6 +11,8 @@ from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Scope, names_of
 
 _SPECS = schema.of(Scope.LOAD)
+NO_DRAFT = NO_PROJECTOR = "none"
+"""What leaves out a draft or a projector that would be found otherwise."""
 STRICT_KV_TYPES = ("f16", "bf16", "f32")
 """Types of KV cache that strict mode takes."""
 
@@ -66,6 +68,8 @@ class Options:
     `Runtime.keep_states`. The engine process alone does it."""
     sees: bool = False
     """Load the projector with the model, not with the first picture."""
+    remeasure: bool = False
+    """Use no earlier measurements: compare kernels again, repeat the self-test of strict mode."""
     smaller: int = 0
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 

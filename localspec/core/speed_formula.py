@@ -23,7 +23,7 @@ def expected_tokens(alpha: float, k: float) -> float:
 
 
 def best_fixed(
-    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = MAX_K
+    acceptance: Sequence[float], curve: Mapping[int, float], cost: float
 ) -> tuple[float, int]:
     """(Speed relative to plain decoding, K) of the best draft length for all rounds.
 
@@ -35,7 +35,7 @@ def best_fixed(
     """
     widths = sorted(curve)
     best, chosen, emitted, reach = 1.0, 0, 1.0, 1.0
-    for k in range(1, min(k_max, widths[-1] - 1) + 1):
+    for k in range(1, min(MAX_K, widths[-1] - 1) + 1):
         reach *= acceptance[min(k, len(acceptance)) - 1] if acceptance else 0.0
         emitted += reach
         seconds = float(np.interp(k + 1, widths, [curve[n] for n in widths])) + k * cost

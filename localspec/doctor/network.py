@@ -13,24 +13,25 @@ from urllib.parse import urlsplit
 
 from localspec import __version__
 from localspec.config import settings
+from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError
 from localspec.core.files.private import without_user
 from localspec.doctor.findings import Finding
-from localspec.models.catalog.links import is_true
+from localspec.models.catalog.links import forbidding_variable, is_true
+from localspec.models.hub.client import HUB
 from localspec.models.hub.error_messages import why_unreachable
 
-_HUB = "https://huggingface.co"
 _WAIT_S = 2.0
-_VARIABLES = ("LOCALSPEC_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def forbidden_by(*, offline: bool) -> str | None:
     """The setting that forbids connections: the flag, a variable, or the user's settings."""
     if offline:
         return "--offline"
-    for name in _VARIABLES:
-        if is_true(name):
-            return name
+    if is_true(schema.OFFLINE.variable):
+        return schema.OFFLINE.variable
+    if (variable := forbidding_variable()) is not None:
+        return variable
     try:
         return "config.toml" if settings.settings().get("offline") is True else None
     except LocalspecError:
@@ -39,7 +40,7 @@ def forbidden_by(*, offline: bool) -> str | None:
 
 def check(*, offline: bool) -> Iterator[Finding]:
     """Yield one finding, never "broken": all else works without the Hub."""
-    address = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+    address = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
     shown = without_user(address)
     reason = forbidden_by(offline=offline)
     if reason is not None:
@@ -53,7 +54,7 @@ def check(*, offline: bool) -> Iterator[Finding]:
         yield Finding("hub", "ok", text, details={"endpoint": shown, "state": "reachable"})
         return
     text = f"{shown} cannot be reached ({problem}); what is on this machine works without it"
-    fix = "check HF_ENDPOINT" if address != _HUB else "check the network, or work with --offline"
+    fix = "check HF_ENDPOINT" if address != HUB else "check the network, or work with --offline"
     details = {"endpoint": shown, "state": "unreachable"}
     yield Finding("hub", "note", text, fix, details)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ from localspec.core.errors import (
     LocalspecError,
     UsageError,
 )
-from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
+from localspec.core.events import Examination, Loading, ModelInfo
 from localspec.core.processes import children
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine import protocol
@@ -168,17 +168,6 @@ class EngineClient:
             raise
         return EngineReply(self, id, inbox)
 
-    async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
-        """`reply` for a loop; raises what that and its stream do. Leaving the loop early interrupts
-        the reply.
-        """
-        reply = self.reply(request)
-        try:
-            async for event in reply:
-                yield event
-        finally:
-            reply.close()
-
     def interrupt_reply(self, id: int) -> None:  # noqa: A002 - the protocol's field
         """End a reply; one that is over already stays as it is."""
         if id in self._replies:
@@ -258,11 +247,6 @@ class EngineClient:
         self._next_id += 1
         inbox = self._replies[id] = Inbox()
         return id, inbox
-
-    def interrupt(self) -> None:
-        """End every running and waiting reply; each still ends with Finished."""
-        for id in [*self._replies]:  # noqa: A001 - the protocol's field
-            self._send(InterruptCommand(id))
 
     async def close(self) -> None:
         """End the process, orderly if it can, and wait until it is gone.

@@ -257,7 +257,7 @@ def _gap(
     noise: Noise,
     cancelled: Cancelled,
 ) -> float:
-    """`TargetChoice.gap`, within a limit of time.
+    """See `TargetChoice.gap`.
 
     Raises:
         UsageError: that takes too long: samplers that sort all tokens, or a slow grammar.

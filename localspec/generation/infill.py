@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 from localspec.core.errors import RAISE_CTX, ContextError, UsageError
 from localspec.core.infill import Infill
+from localspec.generation.quoting import begins_spaced, continued
 from localspec.generation.runnable import RunnableModel
 
 WINDOW = 2048
@@ -48,7 +49,6 @@ _REPLY = 4
 """A quarter of the context is kept free for the reply, where it may be that long."""
 _MARKS = 8
 """Tokens that are kept free for the marks of the parts."""
-_BEFORE = "\n"
 _SNIPPET = "\n\n--- snippet ---\n\n"
 _KNOWN = 16 << 20
 """Bytes of texts and their tokens that are kept."""
@@ -118,6 +118,7 @@ class InfillPrompts:
     def __init__(self, model: RunnableModel, capacity: int) -> None:
         """``capacity`` is the context size in tokens."""
         self._model, self._capacity = model, capacity
+        self._spaced = begins_spaced(model)
         self._lock = threading.Lock()  # guards the two below
         self._known: OrderedDict[_Key, list[int]] = OrderedDict()
         self._size = 0
@@ -188,12 +189,6 @@ class InfillPrompts:
             return []
         return self._tokens(text[: _CHARACTERS * most], owner, goes_on=True)[:most]
 
-    @functools.cached_property
-    def _spaced(self) -> bool:
-        """Whether the tokenizer puts a space in front of a text."""
-        first = self._model.tokenize("a", special=False)[:1]
-        return any(self._model.piece(token).startswith(b" ") for token in first)
-
     def _tokens(self, text: str, owner: str, *, goes_on: bool = False) -> list[int]:
         """The tokens of a text; ``goes_on`` where it stands behind another one."""
         if not text:
@@ -214,12 +209,8 @@ class InfillPrompts:
         return found
 
     def _split(self, text: str, *, goes_on: bool) -> list[int]:
-        if goes_on and self._spaced:
-            before = self._model.tokenize(_BEFORE, special=False)
-            found = self._model.tokenize(_BEFORE + text, special=False)
-            if found[: len(before)] == before:
-                return found[len(before) :]
-        return self._model.tokenize(text, special=False)
+        split = functools.partial(self._model.tokenize, special=False)
+        return continued(split, text) if goes_on and self._spaced else split(text)
 
 
 @dataclass(frozen=True, slots=True)

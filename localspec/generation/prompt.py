@@ -17,7 +17,7 @@ from localspec.drafters.model.interface import common_prefix
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
-from localspec.generation.quoting import Quoting, plain
+from localspec.generation.quoting import Quoting, begins_spaced, plain
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Transcript, Transcripts
@@ -59,7 +59,7 @@ class PromptBuilder:
 
     def _new_transcript(self) -> Transcript:
         model, bos, quoting, pictures = self._model, self._bos, self._quoting, self._pictures
-        rest = quoting.continued if self._begins_spaced else quoting.tokens
+        rest = quoting.continued if begins_spaced(self._model) else quoting.tokens
         return Transcript(
             lambda text: pictures.tokens(
                 text,
@@ -100,12 +100,6 @@ class PromptBuilder:
             return None
         space = rest[: len(rest) - len(rest.lstrip())]
         return space if found and self._quoting.control_at(rest, len(space)) else None
-
-    @functools.cached_property
-    def _begins_spaced(self) -> bool:
-        """Whether the tokenizer puts a space in front of a text."""
-        first = self._model.tokenize("a", special=False)[:1]
-        return any(self._model.piece(token).startswith(b" ") for token in first)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""

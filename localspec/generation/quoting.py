@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from localspec.core.events import Message
+from localspec.generation.runnable import RunnableModel
 
 _SIGN = "\ufdd0"
 """A noncharacter: Unicode keeps it for uses inside a program."""
@@ -25,6 +26,18 @@ _QUOTED = frozenset({"user", "tool"})
 _WINDOW = 2048
 """Characters that are searched at once. No other thread runs meanwhile, and a text made of the
 beginnings of control tokens is slow: 0.6 s for a million characters."""
+
+
+def begins_spaced(model: RunnableModel) -> bool:
+    """Whether the tokenizer, such as SentencePiece, puts a space in front of a text."""
+    first = model.tokenize("a", special=False)[:1]
+    return any(model.piece(token).startswith(b" ") for token in first)
+
+
+def continued(split: Callable[[str], list[int]], text: str) -> list[int]:
+    """The tokens of a text that goes on behind another one, where no space is put."""
+    before, found = split(_BEFORE), split(_BEFORE + text)
+    return found[len(before) :] if found[: len(before)] == before else split(text)
 
 
 class Quoting:
@@ -110,14 +123,8 @@ class Quoting:
         return found + self._part(text[begun:], special=True, bos=bos and not found)
 
     def continued(self, text: str, *, bos: bool) -> list[int]:
-        """The tokens of a rendered text that goes on behind another one.
-
-        SentencePiece puts a space in front of a text, and there is none inside of one.
-        """
-        before = self._tokenize(_BEFORE, special=True, bos=bos)
-        found = self.tokens(_BEFORE + text, bos=bos)
-        whole = found[: len(before)] == before
-        return found[len(before) :] if whole else self.tokens(text, bos=bos)
+        """The tokens of a rendered text that goes on behind another one, see `continued`."""
+        return continued(lambda text: self.tokens(text, bos=bos), text)
 
     def _part(self, text: str, *, special: bool, bos: bool) -> list[int]:
         return self._tokenize(plain(text), special=special, bos=bos) if text else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from localspec.compiling.cxx import Failure
 from localspec.compiling.llama_source import Source
 from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
-from localspec.core.files import defects
+from localspec.core.processes import host
 from localspec.kernels.instruction_sets import INCLUDED, InstructionSet
 
 SOURCE = Path(__file__).with_name("source")
@@ -60,7 +59,7 @@ class Compiler:
                 on_unit(one.name)
             return failed
 
-        with ThreadPoolExecutor(_processors()) as pool:
+        with ThreadPoolExecutor(host.processors()) as pool:
             results = [*pool.map(unit, self.sets)]
         failed: dict[str, Failure] = {}
         for one, first in zip(self.sets, results, strict=True):
@@ -96,28 +95,8 @@ class Compiler:
         return [f"-L{self.libraries}", *cpu, "-lggml-base", "-pthread"]
 
     def _run(self, arguments: list[str], made: Path) -> Failure | None:
-        """Why the compiler failed; None if it did not.
-
-        Raises:
-            LocalspecError: it takes too long, or cannot be started.
-        """
         line = [*self.command, *FLAGS, f"-I{self.source}", *arguments, "-o", str(made)]
-        try:
-            done = subprocess.run(
-                line,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                env={**os.environ, "LC_ALL": "C"},  # why it failed is read from its messages
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise LocalspecError(
-                f"compiling the kernels takes longer than {_PATIENCE_S:.0f} s"
-            ) from None
-        except OSError as error:
-            raise LocalspecError(f"{self.command[0]}: {defects.why(error)}") from None
-        return cxx.failure(done.returncode, done.stderr) if done.returncode else None
+        return cxx.run(line, _PATIENCE_S, "the kernels")
 
     def version(self) -> str:
         """The first line that the compiler says about itself."""
@@ -134,9 +113,3 @@ class Compiler:
 def _error(failed: Failure) -> LocalspecError:
     kind = LocalspecError if failed.lacking or failed.crashed else RefusedError
     return kind(f"the kernels do not compile: {failed.why}")
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on every system
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1

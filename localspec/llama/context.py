@@ -23,19 +23,13 @@ from localspec.core.values import Extension, Logits, Tokens
 from localspec.llama.batch import Batch, LastLogits, StopFlag, batches_of_states
 from localspec.llama.devices import accelerators, backend, has_matrix_library
 from localspec.llama.library import c_api
-from localspec.llama.limits import (
-    HANDED_OVER,
-    KV_TYPES,
-    OUTPUTS,
-    context_params,
-    decode_error,
-    make_context,
-)
+from localspec.llama.limits import HANDED_OVER, KV_TYPES, context_params, decode_error, make_context
 from localspec.llama.model import Model
 from localspec.llama.projector import Piece
 from localspec.llama.sequences import Sequences, Span
 from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
+from localspec.models.gguf.sizes import OUTPUTS
 
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +175,7 @@ def physical_cores() -> int:
     """Physical cores that this process may run on, within a container's share of their time; at
     least 1.
     """
-    cores = min(psutil.cpu_count(logical=False) or os.cpu_count() or 1, host.processors())
+    cores = min(psutil.cpu_count(logical=False) or host.processors(), host.processors())
     share = cgroups.processors()
     if share is not None:
         # Threads beyond it would all stop for the rest of each period, in the middle of a pass.

@@ -23,7 +23,8 @@ LONGEST = 2048
 TEXTS = 32
 """Texts of one pass."""
 _PLACES = re.compile(r"\{(query|document)\}")
-_POOLINGS = {1: "mean", 2: "cls", 3: "last", RANK_POOLING: "rank"}
+_POOLINGS = {1, 2, 3, RANK_POOLING}
+"""By the mean of all tokens, by the first or the last one, or a rank."""
 
 
 class EmbeddingModel:
@@ -78,11 +79,6 @@ class EmbeddingModel:
     def ranks(self) -> bool:
         """Whether it is a reranker."""
         return self.pooling == RANK_POOLING
-
-    @property
-    def pooling_name(self) -> str:
-        """The pooling in a word."""
-        return _POOLINGS[self.pooling]
 
     def tokens(self, text: str) -> list[int]:
         """The tokens of a text, with those that the model begins and ends texts with."""

@@ -20,15 +20,10 @@ from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 from localspec.models.gguf.ggml_types import TYPES
-from localspec.models.gguf.sizes import KV_BYTES
+from localspec.models.gguf.sizes import KV_BYTES, OUTPUTS, OUTPUTS_EACH
 
 KV_TYPES = {name: TYPES[name.upper()] for name in KV_BYTES}
 """ggml types that a KV cache can have."""
-OUTPUTS = 63
-"""Rows of logits of one sequence in a pass: the longest draft and one more. From 64 tokens on,
-llama.cpp computes attention with another kernel, whose logits differ from those of plain decoding.
-llama.cpp reserves memory for the rows; left alone it would for every token of a batch, which with a
-large vocabulary is hundreds of megabytes for rows that nobody asks for."""
 
 HANDED_OVER = 32
 """Rows of a pass from which on llama.cpp computes with weights on the host elsewhere: it carries
@@ -41,9 +36,6 @@ about one number of a thousand, whatever the type of the weights."""
 STRICT_BATCH = 128
 """Tokens in one pass over a prompt in strict mode, without flash attention: the scores of all heads
 are then stored, for every token of the pass and every one of the context."""
-
-OUTPUTS_EACH = 16
-"""Rows of logits for each of several sequences: drafts become shorter as a pass is shared."""
 
 ROLLBACK = 7
 """Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last

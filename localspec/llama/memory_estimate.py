@@ -14,12 +14,13 @@ from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import backend
 from localspec.llama.library import c_api
-from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
+from localspec.llama.limits import KV_TYPES, ROLLBACK, STRICT_BATCH
 from localspec.llama.load_file import check_file, devices_for, kept_on_host, load, load_error
 from localspec.llama.remote import RemoteDevices
+from localspec.models.gguf.sizes import OUTPUTS
 
 _MIB = 1 << 20
-_BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
+_BUFFER = re.compile(r":\s+(\S+)\s+(model|compute) buffer size =\s+([\d.]+) MiB")
 _CACHE = re.compile(r": size =\s+([\d.]+) MiB \(.*(?:cells|seqs)")
 
 
@@ -31,27 +32,22 @@ class Buffers:
     """KV cache and recurrent states, all devices."""
     compute: dict[str, int]
     """Bytes by the name of the device's buffers: CPU, CUDA0, ..."""
-    output: int
     weights: dict[str, int]
     """Bytes of the weights, by the same names; zeros in a dry run."""
 
 
 def read_buffers(lines: Iterable[str]) -> Buffers:
     """Sizes of buffers from lines of llama.cpp's log, of one model or several."""
-    kv, output = 0, 0
+    kv = 0
     compute: dict[str, int] = {}
     weights: dict[str, int] = {}
     for line in lines:
         if cache := _CACHE.search(line):
             kv += int(float(cache[1]) * _MIB)
         elif found := _BUFFER.search(line):
-            name, kind, n_bytes = found[1], found[2], int(float(found[3]) * _MIB)
-            if kind == "output":
-                output += n_bytes
-            elif kind in {"model", "compute"}:
-                into = weights if kind == "model" else compute
-                into[name] = into.get(name, 0) + n_bytes
-    return Buffers(kv, compute, output, weights)
+            into = weights if found[2] == "model" else compute
+            into[found[1]] = into.get(found[1], 0) + int(float(found[3]) * _MIB)
+    return Buffers(kv, compute, weights)
 
 
 def dry_run(

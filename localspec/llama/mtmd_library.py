@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -20,11 +19,10 @@ from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source, Wanted
 from localspec.core.errors import LocalspecError
 from localspec.core.files import native, paths
+from localspec.core.processes import host
 from localspec.core.safe_text import safe_line
 
 NAME = "libmtmd.so"
-SOURCE_VARIABLE = "LOCALSPEC_LLAMA_SOURCE"
-"""Variable with a folder or archive of llama-cpp-python's source."""
 _FOLDER = "libmtmd"
 FILES = llama_source.listed(Path(__file__).with_name("libmtmd.sha256"))
 """SHA-256 of each file that it is made of, by its path in llama.cpp."""
@@ -38,11 +36,6 @@ OnUnit = Callable[[float], None]
 """Is told the part of the source that is compiled, from 0 to 1; raises to stop."""
 
 
-def available() -> bool:
-    """Whether it was compiled already."""
-    return native.is_stored(place() / NAME)
-
-
 def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
     """Its place; compiled now if it is not there, with ``on_unit`` told how far that is.
 
@@ -53,11 +46,11 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
     folder = place()
     if not native.is_stored(folder / NAME):
         command, libraries = _compiler()
-        given = os.environ.get(SOURCE_VARIABLE)
+        given = os.environ.get(llama_source.VARIABLE)
         wanted = Wanted(
             "the library for pictures",
             FILES,
-            f"name a folder or archive with it in {SOURCE_VARIABLE}",
+            f"name a folder or archive with it in {llama_source.VARIABLE}",
         )
         source = llama_source.find(wanted, Path(given) if given else None, offline=offline)
         on_unit(0.0)
@@ -103,7 +96,7 @@ def _compiler() -> tuple[list[str], Path]:
 
 
 class _Build:
-    """Compiles the units, as many at a time as there are cores, and links them."""
+    """Compiles the units, as many at a time as there are processors, and links them."""
 
     def __init__(
         self, command: list[str], libraries: Path, source: Source, on_unit: OnUnit
@@ -134,7 +127,7 @@ class _Build:
                 line = [*_FLAGS, *_DEFINES, *include, "-c", str(unit)]
                 self._run([*line, "-o", str(object_file)])
 
-        pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if _COUNTS else 1)
+        pool = ThreadPoolExecutor(host.processors())
         try:
             jobs = [pool.submit(compile_unit, *both) for both in zip(units, objects, strict=True)]
             for done, job in enumerate(jobs, 1):
@@ -151,24 +144,9 @@ class _Build:
         self._run(["-shared", *map(str, objects), *link, "-pthread", "-o", str(made)])
 
     def _run(self, arguments: list[str]) -> None:
-        try:
-            done = subprocess.run(
-                [*self._command, *arguments],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise LocalspecError(
-                f"compiling the library for pictures takes more than {_PATIENCE_S:.0f} s"
-            ) from None
-        if done.returncode:
-            why = cxx.first_error(done.stderr)
-            raise LocalspecError(f"the library for pictures does not compile: {why}")
-
-
-_COUNTS = hasattr(os, "sched_getaffinity")
+        failed = cxx.run([*self._command, *arguments], _PATIENCE_S, "the library for pictures")
+        if failed is not None:
+            raise LocalspecError(f"the library for pictures does not compile: {failed.why}")
 
 
 def main() -> int:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from localspec.core.target import Work
 from localspec.core.values import Extension, Logits
 from localspec.llama.context import Context
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded, seconds
+from localspec.models.gguf.sizes import OUTPUTS
 
 _KEPT = 8
 """Latest passes of a width, whose least time counts: other programs make some of them slow."""

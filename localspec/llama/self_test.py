@@ -16,9 +16,9 @@ import numpy as np
 
 from localspec.core.values import Logits
 from localspec.llama import state as saved
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.passes import ordinary_tokens
 from localspec.llama.strict import StrictContext
+from localspec.models.gguf.sizes import OUTPUTS
 
 SEQUENCES = 4
 """Sequences of the context that is tested, where no more are asked for."""

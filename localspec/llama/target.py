@@ -17,13 +17,13 @@ from localspec.core.values import Logits, Scores, Tokens, chain_parents, no_draf
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import StoredStates
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.target_sequences import TargetSequences
 from localspec.llama.team import end_threads
 from localspec.llama.tree_layout import Tree, tree_of
+from localspec.models.gguf.sizes import OUTPUTS
 
 _MAX_UNREAD = 16
 """Most unread tokens that are read in the pass of a draft: every rejected draft of a recurrent

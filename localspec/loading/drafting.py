@@ -14,17 +14,20 @@ from localspec.core.errors import (
     OutOfMemoryError,
     UnsupportedModelError,
 )
-from localspec.core.values import Proposal
+from localspec.core.options import NO_DRAFT
 from localspec.drafters.base import Drafter
 from localspec.drafters.lookup.common import LookupTexts
 from localspec.llama import experimental
-from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import StoredStates
 from localspec.llama.timing import Timed
-from localspec.loading.drafters.opening import DraftFile, Opened, Opening, Refused, load_draft
-from localspec.loading.resources import Parts
-from localspec.loading.selection import Selection
-from localspec.models.catalog.resolve import NO_DRAFT
+from localspec.loading.drafters.opening import (
+    DraftFile,
+    Given,
+    Opened,
+    Opening,
+    Refused,
+    load_draft,
+)
 from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
 from localspec.prefix_cache.memory import MB
@@ -68,17 +71,9 @@ class Drafting:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafters:
+class Drafters(Given):
     """Opens the drafters of one pair."""
 
-    selection: Selection
-    target_file: ModelFile
-    draft_file: ModelFile | None
-    target: Context
-    parts: Parts
-    """Loads models and contexts, and frees them."""
-    favoured: Proposal
-    """The kind of proposal that the verifier favours."""
     earlier: Sequence[str] = ()
     """Texts to draft from besides the running one, the newest first."""
 
@@ -194,18 +189,8 @@ class Drafters:
 
     def _call(self, spec: DrafterSpec, draft: DraftFile | None = None) -> Opened:
         open_drafter: Callable[[Opening], Opened] = spec.opener()
-        return open_drafter(
-            Opening(
-                spec=spec,
-                selection=self.selection,
-                target_file=self.target_file,
-                draft_file=self.draft_file,
-                target=self.target,
-                parts=self.parts,
-                favoured=self.favoured,
-                draft=draft,
-            )
-        )
+        pair = self.selection, self.target_file, self.draft_file, self.target, self.parts
+        return open_drafter(Opening(*pair, self.favoured, spec, draft))
 
     def _texts(self, *, computes: bool) -> LookupTexts:
         """The newest earlier texts as tokens, within bounds. Where a draft model or a head

@@ -11,9 +11,10 @@ import numpy as np
 
 from localspec.core.embedded import Embedded, EmbeddingInfo, normalized
 from localspec.core.errors import ContextError, DecodeError, OutOfMemoryError, UsageError
+from localspec.core.options import NO_DRAFT
 from localspec.llama.devices import backend
 from localspec.llama.embedding import EmbeddingModel
-from localspec.models.catalog.resolve import NO_DRAFT, resolve
+from localspec.models.catalog.resolve import resolve
 from localspec.models.compat.header_vocabulary import unsplit
 from localspec.models.memory.machine import Memory, host_only, read_memory
 
@@ -58,7 +59,6 @@ class Embedder:
             dimensions=1 if self._model.ranks else self._model.dimensions,
             longest=self._model.longest,
             ranks=self._model.ranks,
-            pooling=self._model.pooling_name,
             backend="cpu" if gpu_layers == 0 else backend(),
             notice="; ".join(filter(None, notices)),
         )

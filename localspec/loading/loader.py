@@ -101,11 +101,10 @@ def load(
     on_event: Progress | None,
     cancelled: Cancelled | None,
     *,
-    remeasure: bool = False,
     earlier: EarlierTexts = NO_TEXTS,
 ) -> LoadedPair:
-    """Load the pair that the options name. With ``remeasure``, measurements of earlier loads are
-    not used. Drafters that copy from text also read ``earlier`` texts.
+    """Load the pair that the options name. Drafters that copy from text also read ``earlier``
+    texts.
 
     Raises:
         LocalspecError: see `localspec.core.errors`; nothing stays loaded.
@@ -135,7 +134,6 @@ def load(
             earlier=earlier,
             on_event=on_event,
             cancelled=cancelled,
-            remeasure=remeasure,
             extra_buffers=build.extra_buffers,
             own=own,
             remote=remote,
@@ -160,8 +158,6 @@ class _Loader:
     earlier: EarlierTexts
     on_event: Progress
     cancelled: Cancelled
-    remeasure: bool
-    """See `TargetLoading`."""
     own: own_kernels.Choice
     extra_buffers: bool
     """Whether llama.cpp's extra buffers are valid on this machine."""
@@ -229,9 +225,7 @@ class _Loader:
     def _assemble(self, parts: Parts, notices: tuple[str, ...]) -> LoadedPair:
         """The target, then its drafters, then the policy that decides about them."""
         options = self.selection.options
-        target = TargetLoading(
-            self.files.target, self.selection, parts, self.remote, self.remeasure
-        ).load()
+        target = TargetLoading(self.files.target, self.selection, parts, self.remote).load()
         context = target.context
         model = context.model
         model.vectors.require_effect(context, f"{model.path.name} ({model.architecture})")

@@ -24,7 +24,6 @@ def load_in_thread(
     on_event: Progress | None,
     cancelled: Cancelled | None,
     *,
-    remeasure: bool = False,
     earlier: EarlierTexts = NO_TEXTS,
 ) -> LoadedPair:
     """Load a pair as `localspec.loading.loader.load` does. The thread calls ``on_event`` and
@@ -40,9 +39,7 @@ def load_in_thread(
         return given_up.is_set() or (cancelled is not None and cancelled())
 
     with ThreadPoolExecutor(1, "localspec loading") as thread:
-        loading = thread.submit(
-            load, options, on_event, stopped, remeasure=remeasure, earlier=earlier
-        )
+        loading = thread.submit(load, options, on_event, stopped, earlier=earlier)
         try:
             return loading.result()
         except BaseException:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -146,11 +145,8 @@ def _path() -> Path:
 
 def _machine() -> list[Any]:
     """Values that identify the machine and build which were measured."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return [
-        *(_FORMAT, soundness.identity(), own_kernels.state(), cores),
-        *soundness.graphics(),
-    ]
+    facts = [_FORMAT, soundness.identity(), own_kernels.state(), host.processors()]
+    return [*facts, *soundness.graphics()]
 
 
 def _parsed(data: Mapping[str, Any]) -> MachineSpeed:

@@ -18,8 +18,7 @@ from localspec.core.drafter_registry import (
     get,
 )
 from localspec.core.errors import LocalspecError
-from localspec.core.options import Options
-from localspec.models.catalog.resolve import NO_DRAFT
+from localspec.core.options import NO_DRAFT, Options
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.model_file import ModelFile

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localspec.core.errors import Interrupted, LocalspecError, MediaError
 from localspec.core.interrupt import Cancelled, never
-from localspec.core.options import Options
+from localspec.core.options import NO_PROJECTOR, Options
 from localspec.llama.devices import backend
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
@@ -25,10 +25,6 @@ from localspec.models.catalog.projectors import (
 )
 from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
-
-NO_PROJECTOR = "none"
-"""Value of ``--mmproj`` that leaves it out."""
-
 
 _WORK = 256 << 20
 """Bytes that encoding takes besides the file, roughly: llama.cpp tells it afterwards."""

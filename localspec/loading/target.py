@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.compiling import llama_source
 from localspec.core.endpoint import endpoints
 from localspec.core.errors import Interrupted, WorkerError
 from localspec.core.interrupt import Cancelled
@@ -27,9 +28,6 @@ from localspec.loading.strict import StrictLoading
 from localspec.models.compat.header_vocabulary import unsplit
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.gguf.model_file import ModelFile
-
-SOURCE = "LOCALSPEC_LLAMA_SOURCE"
-"""Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""
 
 
 def connected(
@@ -55,7 +53,7 @@ def connected(
 
 
 def _plugin(options: Options, tell: Callable[[str], None], cancelled: Cancelled) -> plugin.Plugin:
-    given = os.environ.get(SOURCE)
+    given = os.environ.get(llama_source.VARIABLE)
     try:
         made = plugin.obtain(
             Path(given) if given else None,
@@ -102,8 +100,6 @@ class TargetLoading:
     parts: Parts
     remote: RemoteDevices | None
     """The workers that it is on."""
-    remeasure: bool
-    """Whether to compare kernels again, and to repeat the self-test of strict mode."""
 
     def load(self) -> LoadedTarget:
         """Load it with the kernels that an earlier load found better for drafting on this machine;
@@ -118,7 +114,7 @@ class TargetLoading:
         if selection.options.strict:
             return self._load_strictly()
         trials = Trials(parts, file)
-        known = trials.bound() if self.remeasure else trials.known()
+        known = trials.bound() if selection.options.remeasure else trials.known()
         kernels = known or NOT_COMPARED
         next_layers = self._next_layers
         model = parts.model(
@@ -152,7 +148,8 @@ class TargetLoading:
             StrictError: strict mode cannot be promised.
         """
         file, parts, next_layers = self.file, self.parts, self._next_layers
-        promise = StrictLoading(parts, file, next_layers, self.remeasure).load()
+        remeasure = self.selection.options.remeasure
+        promise = StrictLoading(parts, file, next_layers, remeasure).load()
         told = self._about_target(promise.model, parts.fit.context)
         room = self.selection.branches(
             file.name, can_branch=False, sequences=parts.fit.wishes.sequences

@@ -105,9 +105,10 @@ class Search:
         if source.place == "sequence":
             return 0.0
         saved, disk = source.saved, self.disk
-        if isinstance(saved, Saved) and disk is not None and not disk.at_hand(saved):
-            return self._rates.disk.seconds(source.n_bytes)
-        return self._rates.memory.seconds(source.n_bytes)
+        at_hand = disk is not None and isinstance(saved, Saved) and disk.at_hand(saved)
+        rates = self._rates
+        moved = rates.disk if source.place == "disk" and not at_hand else rates.memory
+        return moved.seconds(source.n_bytes)
 
     def file(self, disk: DiskStates, prompt: TokenIds, owner: str) -> Saved | None:
         """The file that is going to be the best source, if one is; callable in any thread."""
@@ -161,5 +162,4 @@ class Search:
             return (length / rate if rate else 0.0), length
         if not rate or not length:
             return -1.0, 0
-        moved = self._rates.disk if source.place == "disk" else self._rates.memory
-        return length / rate - moved.seconds(source.n_bytes), length
+        return length / rate - self._moving(source), length

@@ -17,6 +17,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benches.shared.replies import workloads
@@ -166,12 +167,15 @@ def loaded(found: Sequence[Mode], setting: Setting) -> Iterator[dict[str, Peer]]
 
 
 def copying(named: Sequence[str]) -> list[Mode]:
-    """Llama-server's drafts without a model, if it is among the programs named."""
+    """Llama-server's drafts without a model, if it is among the programs named: two kinds that are
+    copied from the text, with their defaults.
+    """
     return [
-        mode
-        for name, _, path in (program.partition("=") for program in named)
+        Mode(f"{name} {kind}", partial(llama_server.running, program, ("--spec-type", kind)))
+        for name, _, path in (one.partition("=") for one in named)
         if name == "llama-server"
-        for mode in llama_server.copying(Path(path).expanduser().absolute())
+        for program in [Path(path).expanduser().absolute()]
+        for kind in ("ngram-simple", "ngram-mod")
     ]
 
 

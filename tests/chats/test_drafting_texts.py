@@ -29,7 +29,7 @@ def chat(*texts: str) -> Chat:
 def kept(path: Path, *chats: Chat) -> Path:
     with ChatStore(path) as store:
         for one in chats:
-            store.put_chat(one)
+            store.put_chats([one])
     return path
 
 

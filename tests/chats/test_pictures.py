@@ -64,7 +64,7 @@ def test_a_text_becomes_a_message_with_its_pictures() -> None:
 def test_a_picture_that_has_gone_leaves_its_name() -> None:
     text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
     with ChatStore() as store:
-        store.put_chat(chat(text))
+        store.put_chats([chat(text)])
     next(folder().iterdir()).unlink()
     made = pictures.message("user", text)
     assert made.pictures == ()
@@ -96,7 +96,7 @@ def in_another_process(code: str) -> None:
 def test_a_picture_of_a_message_that_waits_outlives_the_last_chat_that_shows_it() -> None:
     shown = chat(f"{pictures.keep(CAT, 'cat.png')}\nWhat?")
     with ChatStore() as store:
-        store.put_chat(shown)
+        store.put_chats([shown])
         queued = f"{pictures.keep(CAT, 'cat.png')}\nAnd what is this?"
         in_another_process(f"store.erase({shown.info.id!r})")
         assert kept() == set()
@@ -105,7 +105,7 @@ def test_a_picture_of_a_message_that_waits_outlives_the_last_chat_that_shows_it(
         assert kept() == {CAT}
         next(folder().iterdir()).unlink()  # as by one that had looked before it was sent
         sent = chat(queued)
-        store.put_chat(sent)
+        store.put_chats([sent])
         assert kept() == {CAT}
         in_another_process(f"store.erase({sent.info.id!r})")
         assert kept() == set()
@@ -119,7 +119,7 @@ def test_a_picture_that_was_never_sent_goes_with_the_next_chat_after_a_day() -> 
     os.utime(old, (1.0, 1.0))
     with ChatStore() as store:
         other = chat("No picture.")
-        store.put_chat(other)
+        store.put_chats([other])
         store.erase(other.info.id)
     assert kept() == {CAT}
 
@@ -138,7 +138,7 @@ def test_a_picture_that_cannot_be_read_is_named_by_who_needs_it(
 ) -> None:
     text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
     with ChatStore() as store:
-        store.put_chat(chat(text))
+        store.put_chats([chat(text)])
 
     def broken(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")

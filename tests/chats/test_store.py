@@ -52,7 +52,7 @@ def test_a_chat_is_read_as_it_was_written(store, path):
     chat = a_chat("hello", "hi\0 ünï 🎉", system="be brief", model="demo")
     branch = message("hi!", chat.messages[0].id, "assistant", end="stop", details={"seed": 3})
     chat = replace(chat, messages=(*chat.messages, branch))
-    store.put_chat(chat)
+    store.put_chats([chat])
     assert store.load(chat.info.id) == chat
     with ChatStore(path) as other:
         assert other.load(chat.info.id) == chat
@@ -61,7 +61,7 @@ def test_a_chat_is_read_as_it_was_written(store, path):
 @pytest.mark.parametrize("details", ["[1]", '"seed"', "3", "{", "null"])
 def test_details_of_a_message_that_are_no_object_are_left_out(store, path, details):
     chat = a_chat("hello", "hi")
-    store.put_chat(chat)
+    store.put_chats([chat])
     with contextlib.closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE messages SET details = ?", (details,))
     found = store.load(chat.info.id)
@@ -71,7 +71,7 @@ def test_details_of_a_message_that_are_no_object_are_left_out(store, path, detai
 
 def test_half_a_character_is_stored_as_a_replacement(store):
     chat = a_chat("half \ud83d of one")
-    store.put_chat(chat)
+    store.put_chats([chat])
     (stored,) = store.load(chat.info.id).messages
     assert stored.text.startswith("half ")
     assert "\ufffd" in stored.text
@@ -79,8 +79,8 @@ def test_half_a_character_is_stored_as_a_replacement(store):
 
 def test_the_chat_used_last_comes_first(store):
     first, second = a_chat("one", "two"), a_chat("three")
-    store.put_chat(first)
-    store.put_chat(second)
+    store.put_chats([first])
+    store.put_chats([second])
     later = replace(first.info, updated=first.info.updated + 5)
     store.put([later], [])
     assert [(x.info.id, x.messages) for x in store.listed()] == [
@@ -100,7 +100,7 @@ def test_a_chat_is_found_by_the_beginning_of_its_id(store):
     two = Chat(replace(started(), id="abcd000000"))
     three = Chat(replace(started(), id="abce000000"))
     for chat in (one, two, three):
-        store.put_chat(chat)
+        store.put_chats([chat])
     assert store.find("ABCD") == two.info
     with pytest.raises(ChatsError, match="several chats begin with 'abc'"):
         store.find("abc")
@@ -111,7 +111,7 @@ def test_a_chat_is_found_by_the_beginning_of_its_id(store):
 
 def test_a_removed_chat_can_be_restored_until_it_is_purged(store, path):
     chat = a_chat("a needle")
-    store.put_chat(chat)
+    store.put_chats([chat])
     store.remove(chat.info.id)
     assert store.listed() == []
     assert store.search("needle") == []
@@ -130,9 +130,9 @@ def test_a_removed_chat_can_be_restored_until_it_is_purged(store, path):
 
 def test_a_title_that_a_person_gave_is_not_overwritten_by_another_window(store):
     chat = a_chat("hello")
-    store.put_chat(chat)
+    store.put_chats([chat])
     store.rename(chat.info.id, "mine")
-    store.put_chat(chat)
+    store.put_chats([chat])
     assert store.load(chat.info.id).info.title == "mine"
     store.put([replace(chat.info, title="older", named=True)], [])
     assert store.load(chat.info.id).info.title == "mine"
@@ -151,7 +151,7 @@ def test_search_finds_words_beginnings_phrases_and_parts(store):
     ids = {}
     for name, text in texts.items():
         chat = a_chat(text, title=name)
-        store.put_chat(chat)
+        store.put_chats([chat])
         ids[name] = chat.info.title
 
     def found(query):
@@ -172,7 +172,7 @@ def test_search_finds_words_beginnings_phrases_and_parts(store):
 
 def test_search_follows_a_reply_that_grows_and_shows_the_place(store):
     chat = a_chat("question")
-    store.put_chat(chat)
+    store.put_chats([chat])
     reply = message("first", chat.messages[0].id, "assistant")
     store.put([chat.info], [(chat.info.id, reply)])
     grown = replace(reply, text="x " * 100 + "the harvest\nmoon" + " y" * 100)
@@ -186,7 +186,7 @@ def test_search_follows_a_reply_that_grows_and_shows_the_place(store):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")
 def test_nobody_else_can_read_the_files(store, path):
-    store.put_chat(a_chat("secret"))
+    store.put_chats([a_chat("secret")])
     files = [path.parent, *path.parent.iterdir()]
     assert len(files) >= 3
     for file in files:
@@ -208,7 +208,7 @@ def test_titles_are_one_short_line():
 
 def test_a_file_of_a_newer_localspec_is_refused_and_left_alone(path):
     with ChatStore(path) as store:
-        store.put_chat(a_chat("hello"))
+        store.put_chats([a_chat("hello")])
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -219,7 +219,7 @@ def test_a_file_of_a_newer_localspec_is_refused_and_left_alone(path):
 
 def test_an_older_file_is_brought_up_to_date_once(path):
     with ChatStore(path) as store:
-        store.put_chat(a_chat("hello"))
+        store.put_chats([a_chat("hello")])
     newer = (*schema.MIGRATIONS, ("ALTER TABLE chats ADD COLUMN colour TEXT",))
     for _ in range(2):
         db = schema.connect(path, newer)
@@ -258,7 +258,7 @@ def test_chats_of_the_first_format_are_read(path):
         (listed,) = store.listed()
         assert (store.load("a").info.model, store.load("a").info.draft) == ("demo", None)
         assert listed.info.id == "a"
-        store.put_chat(a_chat("hello", model="demo", draft="small"))
+        store.put_chats([a_chat("hello", model="demo", draft="small")])
         assert store.load(store.last().id).info.draft == "small"
 
 
@@ -290,7 +290,7 @@ def test_what_is_no_database_is_said_to_be_damaged(path, content):
 
 def test_damage_in_the_middle_is_found(path):
     with ChatStore(path) as store:
-        store.put_chat(a_chat(*[f"text {i} " * 200 for i in range(50)]))
+        store.put_chats([a_chat(*[f"text {i} " * 200 for i in range(50)])])
     raw = bytearray(path.read_bytes())
     raw[4096 * 3 : -4096] = os.urandom(len(raw) - 4096 * 4)
     path.write_bytes(raw)
@@ -311,26 +311,26 @@ def test_a_locked_file_is_said_in_one_line(path, monkeypatch):
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ChatsError, match="locked by another"):
-            store.put_chat(chat)
+            store.put_chats([chat])
         other.execute("ROLLBACK")
         other.close()
-        store.put_chat(chat)
+        store.put_chats([chat])
         assert store.load(chat.info.id) == chat
 
 
 def test_a_full_disk_is_said_and_what_was_there_stays(store):
     kept = a_chat("kept")
-    store.put_chat(kept)
+    store.put_chats([kept])
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
     big = a_chat("x" * 100_000)
     with pytest.raises(ChatsError, match="is full; free some space"):
-        store.put_chat(big)
+        store.put_chats([big])
     assert store.load(kept.info.id) == kept
     with pytest.raises(ChatsError, match="no chat"):
         store.load(big.info.id)
     store._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
-    store.put_chat(big)
+    store.put_chats([big])
     assert store.load(big.info.id) == big
 
 
@@ -356,7 +356,7 @@ def test_two_processes_write_the_same_file(path):
         from test_store import ChatStore, a_chat
         with ChatStore(pathlib.Path(sys.argv[1])) as store:
             for i in range(20):
-                store.put_chat(a_chat(f"text {i}", "reply"))
+                store.put_chats([a_chat(f"text {i}", "reply")])
     """)
     command = [sys.executable, "-c", script, str(path), str(ROOT), str(Path(__file__).parent)]
     writers = [subprocess.Popen(command) for _ in range(2)]
@@ -375,7 +375,7 @@ def test_killed_in_the_middle_of_writing_all_that_was_finished_is_there(path):
         with ChatStore(pathlib.Path(sys.argv[1])) as store:
             while True:
                 chat = a_chat("text " * 2000, "reply " * 2000)
-                store.put_chat(chat)
+                store.put_chats([chat])
                 print(chat.info.id, flush=True)
     """)
     command = [sys.executable, "-c", script, str(path), str(ROOT), str(Path(__file__).parent)]
@@ -392,7 +392,7 @@ def test_killed_in_the_middle_of_writing_all_that_was_finished_is_there(path):
 def test_a_copy_of_the_file_and_its_log_is_whole(path, tmp_path):
     store = ChatStore(path)
     chat = a_chat("hello")
-    store.put_chat(chat)
+    store.put_chats([chat])
     shutil.copytree(path.parent, tmp_path / "copy")  # as a power cut would leave it
     store.close()
     with ChatStore(tmp_path / "copy" / "chats.db") as copy:
@@ -468,7 +468,7 @@ def test_a_state_that_cannot_be_erased_is_an_error_that_names_it(path, monkeypat
 def test_what_is_erased_stays_erased_for_every_process(path):
     chat, other = a_chat("hello", "hi"), a_chat("and you?")
     with ChatStore(path) as one, ChatStore(path) as two:
-        one.put_chat(chat)
+        one.put_chats([chat])
         two.erase(chat.info.id)
         more = message("more", chat.messages[-1].id)
         infos, messages = [chat.info, other.info], [(chat.info.id, more)]
@@ -476,7 +476,7 @@ def test_what_is_erased_stays_erased_for_every_process(path):
         assert written.erased == {chat.info.id}
         assert [listed.info.id for listed in one.listed()] == [other.info.id]
         with pytest.raises(ChatsError, match="erased for good"):
-            two.put_chat(chat)
+            two.put_chats([chat])
         for change in (one.restore, one.remove, lambda gone: one.rename(gone, "back")):
             with pytest.raises(ChatsError, match="was erased for good"):
                 change(chat.info.id)
@@ -485,7 +485,7 @@ def test_what_is_erased_stays_erased_for_every_process(path):
 def test_a_purged_chat_stays_erased_and_a_process_of_before_is_refused(path):
     chat = a_chat("hello")
     with ChatStore(path) as store:
-        store.put_chat(chat)
+        store.put_chats([chat])
         store.remove(chat.info.id)
         store.purge(days=-1)
         insert = "INSERT INTO chats (id, title, named, created, updated) VALUES (?, '', 0, 0, 0)"
@@ -497,7 +497,7 @@ def test_an_import_of_an_erased_chat_is_a_new_chat(path):
     chat = a_chat("hello")
     text = transfer.to_json([chat])
     with ChatStore(path) as store:
-        store.put_chat(chat)
+        store.put_chats([chat])
         store.erase(chat.info.id)
         store.put_chats(transfer.from_json(text))
         (listed,) = store.listed()
@@ -507,7 +507,7 @@ def test_an_import_of_an_erased_chat_is_a_new_chat(path):
 @pytest.mark.parametrize("text", ["another question", "the question"])
 def test_a_message_never_takes_the_place_of_another_one_with_its_id(store, text):
     chat, other = a_chat("the question"), a_chat("hello")
-    store.put_chat(chat)
+    store.put_chats([chat])
     taken = chat.messages[0].id
     same = ChatMessage(taken, None, "user", text, created=time.time())
     for owner in (chat, other):
@@ -521,7 +521,7 @@ def test_a_reply_that_two_windows_continue_is_two_branches(path):
     chat = a_chat("tell me", "Once")
     info, (question, reply) = chat.info, chat.messages
     with ChatStore(path) as one, ChatStore(path) as two:
-        one.put_chat(chat)
+        one.put_chats([chat])
         longer = replace(reply, text="Once upon a time there was an owl.", end="stop")
         one.put([info], [(info.id, longer)], before={reply.id: reply})
         theirs = replace(reply, text="Once more", end="interrupt")
@@ -548,7 +548,7 @@ def test_a_variant_of_the_same_date_is_no_copy_of_a_reply_that_two_windows_conti
     info, (question, reply) = chat.info, chat.messages
     variant = replace(reply, id=reply.id + 1, text="Once a")
     with ChatStore(path) as store:
-        store.put_chat(replace(chat, messages=(question, reply, variant)))
+        store.put_chats([replace(chat, messages=(question, reply, variant))])
         for text in ("Once a b", "Once a c"):
             mine = replace(reply, text=text)
             store.put([info], [(info.id, mine)], before={reply.id: reply, variant.id: variant})

@@ -75,7 +75,7 @@ def test_export_and_import_is_the_identity(exported):
 @given(chats())
 def test_the_store_keeps_all_that_an_export_holds(tmp_path_factory, chat):
     with ChatStore(tmp_path_factory.mktemp("chats") / "chats.db") as store:
-        store.put_chat(chat)
+        store.put_chats([chat])
         assert transfer.to_json([store.load(chat.info.id)]) == transfer.to_json([chat])
 
 

@@ -76,7 +76,7 @@ class Three:
         reply = said("abc", question.id, "assistant", "interrupt")
         self.info: ChatInfo = replace(info, leaf=reply.id)
         self.stores, self.count = stores, 0
-        stores[0].put_chat(Chat(self.info, (question, reply)))
+        stores[0].put_chats([Chat(self.info, (question, reply))])
         self.windows = [Window(store, self.stored) for store in stores]
         self.asked: dict[str, Way] = {}
         """Every question, and what had been read before it."""

@@ -34,7 +34,7 @@ def put(title: str, *texts: str, **more: object) -> Chat:
     leaf = messages[-1].id if messages else None
     chat = Chat(replace(started(), title=title, leaf=leaf, **more), tuple(messages))
     with ChatStore() as store:
-        store.put_chat(chat)
+        store.put_chats([chat])
     return chat
 
 
@@ -166,7 +166,7 @@ def put_as(ids: Iterable[str]) -> None:
         for one in ids:
             message = ChatMessage(new_message_id(), None, "user", f"of {one}", time.time())
             info = replace(started(), id=one, title=f"of {one}", leaf=message.id)
-            store.put_chat(Chat(info, (message,)))
+            store.put_chats([Chat(info, (message,))])
 
 
 @pytest.mark.parametrize("name", ["ab", "AB", "ab2"])

@@ -537,14 +537,6 @@ def test_options_name_every_verifier() -> None:
     assert tuple(verifiers.VERIFIERS) == settings_schema.VERIFIERS
 
 
-def test_options_name_every_type_of_kv_cache() -> None:
-    from localspec.core import settings_schema
-    from localspec.llama import limits
-    from localspec.models.gguf import sizes
-
-    assert set(settings_schema.KV_TYPES) == set(limits.KV_TYPES) == set(sizes.KV_BYTES)
-
-
 def test_a_typo_in_a_command_gets_a_hint(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["modles"]) == 2
     assert "Did you mean 'models'" in capfd.readouterr().err

@@ -165,7 +165,7 @@ def test_the_default_of_a_flag_is_the_default_of_python(spec):
 def test_every_field_of_the_options_and_of_sampling_is_a_setting():
     fields = {name for kind in (Options, Sampling) for name in kind.__dataclass_fields__}
     named = {s.python_name for s in schema.SETTINGS if s.scope in {Scope.LOAD, Scope.SAMPLING}}
-    assert fields == named | {"logit_bias", "save_states", "sees", "smaller"}, (
+    assert fields == named | {"logit_bias", "remeasure", "save_states", "sees", "smaller"}, (
         "front ends set these"
     )
 

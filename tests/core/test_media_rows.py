@@ -22,12 +22,6 @@ def test_the_same_pixels_have_the_same_rows_and_others_have_others() -> None:
     assert row_ids(b"a", 4) != A[:4]  # another number of rows is another picture
 
 
-def test_only_the_first_row_begins_a_picture() -> None:
-    assert [media_rows.begins(i) for i in A] == [True, False, False, False, False]
-    assert not media_rows.begins(7)
-    assert not media_rows.begins(-1)
-
-
 def test_a_place_inside_a_picture_moves_to_its_beginning_or_end() -> None:
     tokens = [*TEXT, *A, *B, *TEXT]
     places = range(len(tokens) + 1)

@@ -22,6 +22,7 @@ from replies import STATS
 from without_home import without_a_home
 
 from localspec import cli
+from localspec.core.errors import ModelNotFoundError
 from localspec.core.events import Speculation, Stats
 from localspec.doctor import (
     Finding,
@@ -34,6 +35,8 @@ from localspec.doctor import (
     system,
 )
 from localspec.models.catalog import catalog, hf_cache, toml_file
+from localspec.models.catalog.links import is_offline
+from localspec.models.hub import api
 
 ROOT = Path(__file__).parents[2]
 
@@ -535,6 +538,22 @@ def test_offline_means_no_connection(
     assert finding.details is not None
     assert finding.details["state"] == "offline"
     assert hub == []
+
+
+@pytest.mark.parametrize(("hub_says", "forbids"), [("0", False), ("", True)])
+def test_the_variable_of_the_hub_rules_over_that_of_transformers(
+    hub: list[str], hub_says: str, forbids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in huggingface_hub; and `pull` names the variable that forbids."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", hub_says)
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    (finding,) = network.check(offline=False)
+    assert ("offline, by TRANSFORMERS_OFFLINE" in finding.text) is forbids
+    assert bool(hub) is not forbids
+    assert is_offline() is forbids
+    if forbids:
+        with pytest.raises(ModelNotFoundError, match="TRANSFORMERS_OFFLINE forbids"):
+            api.look_up("some/repo")
 
 
 def test_a_hub_that_is_away_or_silent_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def ask(client, text):
-    events = client.submit(ReplyRequest((Message("user", text),)))
-    return [event async for event in events]
+    return [event async for event in client.reply(ReplyRequest((Message("user", text),)))]
 
 
 async def read_into(events, reply):
@@ -66,11 +65,11 @@ async def test_a_reply_arrives_whole_and_in_order(make_client):
 
 
 async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
-    events = []
-    async for event in client.submit(ReplyRequest((Message("user", "forever"),))):
+    events, reply = [], client.reply(ReplyRequest((Message("user", "forever"),)))
+    async for event in reply:
         events.append(event)
         if isinstance(event, Token) and event.token == 20:
-            client.interrupt()
+            reply.interrupt()
     assert events[-1].reply.finish_reason == "interrupt"
     assert events[-1].reply.text == text_of(events)
     assert text_of(await ask(client, "still here")) == "still here "
@@ -113,27 +112,26 @@ async def test_what_arrived_of_all_replies_is_kept_when_the_engine_is_killed(cli
 
 
 async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(client):
-    first = asyncio.create_task(ask(client, "forever"))
-    second = asyncio.create_task(ask(client, "forever"))
-    await asyncio.sleep(0)  # both tasks have then sent their commands
-    client.interrupt()
-    for events in await asyncio.gather(first, second):
-        assert events[-1].reply.finish_reason == "interrupt"
+    replies = [client.reply(ReplyRequest((Message("user", "forever"),))) for _ in range(2)]
+    for reply in replies:
+        reply.interrupt()
+    for reply in replies:
+        assert [event async for event in reply][-1].reply.finish_reason == "interrupt"
 
 
 async def test_leaving_a_reply_early_interrupts_it(client):
-    events = client.submit(ReplyRequest((Message("user", "forever"),)))
-    async for event in events:
+    reply = client.reply(ReplyRequest((Message("user", "forever"),)))
+    async for event in reply:
         if isinstance(event, Token):
             break
-    await events.aclose()
+    reply.close()
     assert text_of(await asyncio.wait_for(ask(client, "next"), 60)) == "next "
 
 
 async def test_a_reader_that_stops_reading_does_not_block_the_end(make_client):
     client = make_client()
     await client.open()
-    events = client.submit(ReplyRequest((Message("user", "forever"),)))
+    events = client.reply(ReplyRequest((Message("user", "forever"),)))
     await anext(events)
     await asyncio.wait_for(client.close(), 60)
     with pytest.raises(EngineError):
@@ -287,7 +285,7 @@ async def test_dying_in_the_middle_of_a_reply_raises_there(client, order):
 
     async def listen():
         prompt = "abort" if order == "abort" else "forever"
-        async for event in client.submit(ReplyRequest((Message("user", prompt),))):
+        async for event in client.reply(ReplyRequest((Message("user", prompt),))):
             seen.append(event)
             if isinstance(event, Token) and event.token == 5:
                 os.kill(client.pid, signal.SIGKILL)

@@ -22,8 +22,8 @@ async def client(files, tmp_path):
 
 
 async def ask(client, messages, **more):
-    events = client.submit(ReplyRequest(tuple(messages), seed=1, **more))
-    return [event async for event in events]
+    reply = client.reply(ReplyRequest(tuple(messages), seed=1, **more))
+    return [event async for event in reply]
 
 
 async def test_a_conversation(client):
@@ -67,12 +67,13 @@ async def test_a_conversation(client):
 async def test_an_interrupt_comes_through(client):
     await client.open()
     kept, reply, asked = "", None, False
-    async for event in client.submit(ReplyRequest((Message("user", "Hello"),), seed=1)):
+    events = client.reply(ReplyRequest((Message("user", "Hello"),), seed=1))
+    async for event in events:
         if isinstance(event, Token):
             kept += event.text
             if not asked:
                 asked = True
-                client.interrupt()
+                events.interrupt()
         elif isinstance(event, Finished):
             reply = event.reply
     assert reply.text.startswith(kept)

@@ -101,10 +101,8 @@ async def _ask(script: Path, folder: Path) -> str | None:
 
     async def run() -> str | None:
         await client.open()
-        events = [
-            event
-            async for event in client.submit(ReplyRequest((Message("user", "one two three"),)))
-        ]
+        reply = client.reply(ReplyRequest((Message("user", "one two three"),)))
+        events = [event async for event in reply]
         return None if isinstance(events[-1], Finished) else "a reply without its end"
 
     try:

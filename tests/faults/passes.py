@@ -22,10 +22,11 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
-from localspec.llama.limits import OUTPUTS, STRICT_BATCH, context_params
+from localspec.llama.limits import STRICT_BATCH, context_params
 from localspec.llama.pass_layout import EveryPassEqual, PassTimes
 from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget
+from localspec.models.gguf.sizes import OUTPUTS
 from localspec.models.memory.layers import BATCH
 
 CURVES = ("flat", "rows", "fours", "cliff", "random")

@@ -23,8 +23,8 @@ from localspec.core.infill import Chunk, Infill
 from localspec.core.interrupt import Interrupt
 from localspec.core.target import Work
 from localspec.core.values import Scores
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
+from localspec.models.gguf.sizes import OUTPUTS
 from localspec.serve.backend.model_facts import facts_of
 from localspec.serve.http.settings import ServeSettings
 

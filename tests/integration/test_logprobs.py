@@ -18,7 +18,7 @@ from localspec import Options, PromptScored, ReplyRequest, Runtime, Sampling, To
 from localspec.core.errors import UsageError
 from localspec.core.events import ReplyEvent
 from localspec.llama import own_kernels
-from localspec.llama.limits import OUTPUTS
+from localspec.models.gguf.sizes import OUTPUTS
 
 TEXTS = (
     "Hello there, hello there, hello",

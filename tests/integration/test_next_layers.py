@@ -27,12 +27,12 @@ from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import NextStates, StoredStates
 from localspec.llama.heads.mtp import MtpLayer, MtpLayers
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header, TensorInfo
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.sizes import OUTPUTS
 
 Write = Callable[[Path], Path]
 CHAINED = ("hy_v3", "mimo2", "step35")

@@ -169,7 +169,7 @@ def test_a_picture_is_encoded_once(seeing: Seeing, monkeypatch: pytest.MonkeyPat
         assert len(encoded) == 1
         later = (*first.messages, Message("assistant", said.text), user("And now?"))
         reply = runtime.answer(asked(later, sampling=GREEDY))
-        rows = media_rows.count(runtime.encode(later))
+        rows = sum(map(media_rows.is_row, runtime.encode(later)))
         assert reply.stats.cached_tokens > rows  # not even read again
         runtime.forget()
         again = runtime.answer(first)
@@ -231,7 +231,7 @@ def test_truncation_keeps_positions(seeing: Seeing) -> None:
         (straight,) = (s.logits[0].copy() for s in target.score([_pending(tokens)]))
         ends = [end for _, end, _ in media_rows.runs(tokens)][:-1]
         for end in [*ends, *(end + 1 for end in ends if end + 1 < len(tokens) - 1)]:
-            if tokens[end] < 0 and not media_rows.begins(tokens[end]):
+            if media_rows.before(tokens, end) < end:
                 continue
             target.truncate(0, end)
             target.audit(0)
@@ -405,8 +405,8 @@ def test_a_text_cannot_forge_a_picture(tmp_path: Path) -> None:
         shown = runtime.encode(LAYOUTS["first"])
         (mark,) = prompts._pictures._parts
         forged = runtime.encode((Message("user", f"{mark}What is this?"),))
-        assert media_rows.count(shown) == 64
-        assert media_rows.count(forged) == 0
+        assert sum(map(media_rows.is_row, shown)) == 64
+        assert not media_rows.has_rows(forged)
 
 
 def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Path) -> None:

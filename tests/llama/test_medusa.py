@@ -16,11 +16,11 @@ from localspec.llama.context import Context
 from localspec.llama.heads import ggml
 from localspec.llama.heads.hidden_states import FinalStates, StoredStates
 from localspec.llama.heads.medusa import GgmlMedusa, NumpyMedusa, opened, weights_of
-from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat.medusa import MOST_BLOCKS, MOST_HEADS
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.sizes import OUTPUTS
 
 TYPES = (
     gguf.GGMLQuantizationType.F32,

@@ -19,9 +19,10 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.llama.context import Context
-from localspec.llama.limits import OUTPUTS, ROLLBACK
+from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.models.gguf.sizes import OUTPUTS
 from localspec.policy import Policy
 from localspec.policy.simple import Plain
 from localspec.testing import Fixed

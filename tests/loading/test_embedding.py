@@ -212,7 +212,7 @@ BEGIN = """
 import json, pathlib, sys, time
 
 folder = pathlib.Path(sys.argv[1])
-print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
+print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false}}')
 sys.stdout.flush()
 """
 RECORDER = f"""{BEGIN}
@@ -435,7 +435,7 @@ async def test_a_model_that_ends_in_the_instant_it_is_ready_fails_who_waits_and_
 async def test_a_server_tells_once_that_its_model_is_not_on_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = RECORDER.replace('"pooling": ""', '"pooling": "", "notice": "on the processor"')
+    code = RECORDER.replace("false}", 'false, "notice": "on the processor"}')
     (tmp_path / "teller.py").write_text(code)
     (tmp_path / "go").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -74,7 +74,7 @@ def test_a_self_test_is_made_once(tests: SelfTests, options: Options) -> None:
     for _ in range(2):
         Runtime.open(options).close()
     assert tests.made == 1
-    Runtime.open(options, remeasure=True).close()
+    Runtime.open(replace(options, remeasure=True)).close()
     assert tests.made == 2
 
 

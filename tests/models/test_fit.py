@@ -18,11 +18,9 @@ from localspec.core.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.processes.host import ProcessorTime
 from localspec.core.settings_schema import MAX_K
-from localspec.llama import context as context_module
 from localspec.llama import devices
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
-from localspec.models.gguf import sizes as sizes_module
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory import fit as fitting
@@ -71,7 +69,6 @@ def test_sizes_are_what_a_dry_run_says(
 
 
 def test_a_pass_has_rows_for_the_longest_draft(files: Files) -> None:
-    assert sizes_module.OUTPUTS == context_module.OUTPUTS == MAX_K + 1
     with Runtime.open(Options(model=str(files.target), context=512, draft_max=2)) as runtime:
         context = runtime.pair.target._context
         widest = MAX_K + 1
@@ -144,7 +141,6 @@ def test_llama_cpps_lines_are_read() -> None:
     assert found.kv == 1162 << 20
     assert found.compute == {"CUDA0": int(304.75 * 2**20), "CUDA_Host": int(24.01 * 2**20)}
     assert found.weights["CUDA0"] == int(4000.5 * 2**20)
-    assert found.output == int(0.58 * 2**20)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +211,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
     def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict, remote):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
-        return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
+        return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, {})
 
     monkeypatch.setattr("localspec.llama.memory_estimate.dry_run", fake)
     monkeypatch.setattr(fitting, "read_memory", lambda: machine(24))

@@ -392,6 +392,23 @@ def test_no_file_is_read_while_others_wait_unless_it_is_at_hand(
     assert (found.length, found.place) == (len(SHORT), "disk")
 
 
+def test_a_file_at_hand_is_ranked_by_what_moving_it_still_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = World(tmp_path)
+    one.ask(0, SHORT)
+    one.rest()
+    world = World(tmp_path)
+    reading = world.cache._rates.disk
+    monkeypatch.setattr(
+        search.Moving, "seconds", lambda own, n: n / (60 if own is reading else 300)
+    )
+    world.ask(0, SHORT[:4], reply=(0, 0))
+    world.cache.prefetch([*SHORT, 1])
+    found = world.cache.restore(0, world.cached[0], [*SHORT, 1])
+    assert (found.length, found.place) == (len(SHORT), "disk")
+
+
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
     one, other = World(tmp_path), World(tmp_path)
     prompt = [1, 2, 3, 4] * 5

@@ -198,7 +198,7 @@ async def test_the_models_of_texts_are_among_those_that_run_while_they_are_loade
     await world.slots.load()
     running = (await world.client.get("/api/ps")).json()["models"]
     assert [one["name"] for one in running] == ["fake:latest"]
-    embedding.info = EmbeddingInfo(name, 8, 256, ranks=False, pooling="mean", backend=backend)
+    embedding.info = EmbeddingInfo(name, 8, 256, ranks=False, backend=backend)
     found = (await world.client.get("/api/ps")).json()["models"][-1]
     size = hf_cache.find_file(TARGET, TARGET_FILE).stat().st_size
     assert (found["name"], found["size"]) == (name, size)

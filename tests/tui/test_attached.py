@@ -8,6 +8,7 @@ import time
 import tracemalloc
 
 import pytest
+from attaching import attach
 from fake_engine import Script
 from picture_files import png
 from textual import events
@@ -20,7 +21,7 @@ from localspec.core.files import paths
 from localspec.core.processes.bounded import BoundedProcess
 from tui.controllers import attached, command_runner
 from tui.input import attachments
-from tui.input.attachments import AttachError, Draft, attach, read
+from tui.input.attachments import AttachError, Draft, read
 from tui.session.recorder import ChatRecorder
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import keys_page
 import pytest
 import terminals
+from attaching import attach
 from fake_engine import Script
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from localspec.core.values import Origin
 from tui.app import ChatApp
 from tui.in_terminal import run
 from tui.input import keymap, long_text
-from tui.input.attachments import AttachError, attach, dropped, picture_named
+from tui.input.attachments import AttachError, dropped, picture_named
 from tui.input.completion import completions
 from tui.input.long_text import EditorError, Pastes
 from tui.render.lines import thumbnail

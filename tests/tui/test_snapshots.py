@@ -244,7 +244,7 @@ def recorder(tmp_path, monkeypatch):
         for i, title in enumerate(["A list of animals", "What is 2 + 3?"]):
             when = 1_760_000_000.0 + 86_400 * i
             info = ChatInfo(f"{i}23456789a", title, True, None, "demo", None, when, when)
-            store.put_chat(Chat(info, (ChatMessage(i + 1, None, "user", title, when),)))
+            store.put_chats([Chat(info, (ChatMessage(i + 1, None, "user", title, when),))])
     yield ChatRecorder(Saver(tmp_path / "chats.db"), "demo")
     monkeypatch.undo()
     time.tzset()

@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from attaching import attach
 from fake_engine import FakeEngine, Script
 from picture_files import png
 from test_chat import LONG
@@ -19,7 +20,7 @@ from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.core.events import Speculation
 from tui.app import ChatApp
 from tui.input import setting_fields
-from tui.input.attachments import NoFileError, attach
+from tui.input.attachments import NoFileError
 from tui.input.completion import Known, completions
 from tui.screens.settings import SettingsScreen
 from tui.session.recorder import ChatRecorder

@@ -146,17 +146,12 @@ class Files:
 
     @property
     def message(self) -> str:
-        """The message with all of it."""
+        """The message with all of it. Pictures go in front, and what named them at the beginning or
+        the end goes.
+        """
         rest = _unnamed(self.draft, self.pictures) if self.pictures else self.draft.text
         blocks = [one.block for one in self.texts]
         return "\n".join([*self.pictures.values(), "\n\n".join([rest, *blocks])])
-
-
-def attach(text: str, *, as_words: bool = False) -> str:
-    """``text`` and the contents of the files and folders it names. Pictures go in front of it, and
-    what named them at the beginning or the end goes. See `read`.
-    """
-    return read(Draft(text), as_words=as_words).message
 
 
 def names_files(text: str) -> bool:

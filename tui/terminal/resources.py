@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable
 
@@ -76,7 +75,9 @@ class RefreshRate:
 
     def model_opened(self, info: ModelInfo) -> None:
         """Adapt to the processors that a model leaves free."""
-        self.leave_processors(busy=info.backend == "cpu" and info.threads >= _processors() - 1)
+        from localspec.core.processes import host  # later than the first picture
+
+        self.leave_processors(busy=info.backend == "cpu" and info.threads >= host.processors() - 1)
 
     def leave_processors(self, *, busy: bool) -> None:
         """Take little of the processors where they are busy, or as much as looks best."""
@@ -95,12 +96,6 @@ class RefreshRate:
             return False
         self._last = now
         return True
-
-
-def _processors() -> int:
-    """Number of processors that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 _YOUNG = 10_000

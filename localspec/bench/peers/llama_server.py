@@ -43,15 +43,6 @@ def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mo
     return found
 
 
-def copying(program: Path) -> list[Mode]:
-    """Drafts that are copied from the text: two kinds that need no model, with their defaults."""
-    kinds = ("ngram-simple", "ngram-mod")
-    return [
-        Mode(f"llama-server {kind}", partial(running, program, ("--spec-type", kind)))
-        for kind in kinds
-    ]
-
-
 @contextlib.contextmanager
 def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[Server]:
     """A server that has loaded the pair; it ends with the block.

@@ -19,8 +19,9 @@ from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import States
 from localspec.llama.heads.tree_sequences import TreeSequences
 from localspec.llama.library import c_api
-from localspec.llama.limits import OUTPUTS, decode_error
+from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
+from localspec.models.gguf.sizes import OUTPUTS
 
 Pairs = tuple[int, int, Tokens, States]
 """Pairs of a sequence: its number, the position of the first, tokens, states."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,15 +131,15 @@ def _store(command: list[str], source: Source, folder: Path) -> None:
     """Compile the source into a folder, whole or not at all.
 
     Raises:
-        WorkerError: the compiler fails, with its first error.
+        WorkerError: the compiler fails, or it cannot be stored; with the reason.
     """
     try:
         whole_file.replace(folder / Path(_HEADER).name, [source.files[_HEADER]])
         native.store(folder, _NAME, lambda fresh: _compile(command, source, fresh))
-    except subprocess.TimeoutExpired:
-        raise WorkerError(f"compiling the RPC plugin took more than {_PATIENCE_S:.0f} s") from None
     except OSError as error:
-        raise WorkerError(f"cannot compile the RPC plugin: {error.strerror or error}") from None
+        raise WorkerError(f"cannot store the RPC plugin: {error.strerror or error}") from None
+    except LocalspecError as error:
+        raise WorkerError(str(error)) from None
 
 
 def _compile(command: list[str], source: Source, made: Path) -> None:
@@ -150,16 +149,9 @@ def _compile(command: list[str], source: Source, made: Path) -> None:
     link = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     link += [] if link else [f"-L{cxx.library_folder()}", "-lggml-base", "-pthread"]
     line = [*command, *_FLAGS, *_DEFINES, *include, *(str(root / unit) for unit in _UNITS)]
-    done = subprocess.run(
-        [*line, *link, "-o", str(made)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_PATIENCE_S,
-        check=False,
-    )
-    if done.returncode:
-        why = cxx.failure(done.returncode, done.stderr).why
-        raise WorkerError(f"the RPC plugin does not compile: {why}")
+    failed = cxx.run([*line, *link, "-o", str(made)], _PATIENCE_S, "the RPC plugin")
+    if failed is not None:
+        raise LocalspecError(f"the RPC plugin does not compile: {failed.why}")
 
 
 def _protocol(header: Path) -> Version:

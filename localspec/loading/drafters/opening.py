@@ -145,10 +145,9 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """All that a drafter is opened with."""
+class Given:
+    """What all drafters of a pair are opened with."""
 
-    spec: DrafterSpec
     selection: Selection
     target_file: ModelFile
     draft_file: ModelFile | None
@@ -157,6 +156,13 @@ class Opening:
     """Loads models and contexts, and frees them."""
     favoured: Proposal
     """The kind of proposal that the verifier favours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening(Given):
+    """All that a drafter is opened with."""
+
+    spec: DrafterSpec
     draft: DraftFile | None = None
     """The loaded draft model; None for heads."""
 

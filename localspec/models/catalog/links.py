@@ -39,9 +39,15 @@ def is_true(name: str) -> bool:
     return os.environ.get(name, "").upper() in _TRUE
 
 
+def forbidding_variable() -> str | None:
+    """The variable that forbids connections; None if none does."""
+    name = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+    return name if is_true(name) else None
+
+
 def is_offline() -> bool:
     """Whether the environment forbids connections."""
-    return is_true("HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE")
+    return forbidding_variable() is not None
 
 
 def host_of(address: str) -> str:

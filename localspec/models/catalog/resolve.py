@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec.core.drafter_registry import MODEL
 from localspec.core.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.options import NO_DRAFT
 from localspec.models.catalog import file_names, hf_cache
 from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
@@ -19,7 +20,6 @@ from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
 
-NO_DRAFT = "none"
 _SHOWN = 3
 """Unused heads that a notice names at most."""
 

@@ -6,12 +6,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from localspec.core.settings_schema import KV_TYPES, MAX_K
 from localspec.models.gguf.ggml_types import BLOCKS, TYPES
 from localspec.models.gguf.header import Header
 
-_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 KV_BYTES = {
-    name: size / block for name in _KV_TYPES for _, block, size in [BLOCKS[TYPES[name.upper()]]]
+    name: size / block for name in KV_TYPES for _, block, size in [BLOCKS[TYPES[name.upper()]]]
 }
 """Bytes of one value of a KV cache, by type."""
 _UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
@@ -21,8 +21,12 @@ _QUANT_BLOCK = 32
 _F32 = 4
 _SLACK = 1.05
 """llama.cpp's allocator leaves gaps: buffers are 0 to 8 % larger than the graph's peak."""
-OUTPUTS = 63
-"""Rows of logits of one pass at most, as requested by `localspec.llama.context`."""
+OUTPUTS = MAX_K + 1
+"""Rows of logits of one sequence in a pass: the longest draft and one more. llama.cpp reserves
+memory for the rows; left alone it would for every token of a batch, which with a large vocabulary
+is hundreds of megabytes for rows that nobody asks for."""
+OUTPUTS_EACH = 16
+"""Rows of logits for each of several sequences: drafts become shorter as a pass is shared."""
 _OUTPUT_ROWS = 16
 """Rows of logits that the host stores after the widest pass of the measurements at load."""
 _LAYER = re.compile(r"^blk\.(\d+)\.")
@@ -106,7 +110,7 @@ class Sizes:
         The graph is widest either at the logits or in a layer, with the attention mask.
         """
         rows = self._rows(n_ctx, n_batch)
-        outputs = max(OUTPUTS, _OUTPUT_ROWS * self.sequences)
+        outputs = max(OUTPUTS, OUTPUTS_EACH * self.sequences)
         logits = _F32 * (min(rows, outputs) * self.n_vocab + rows * 2 * self.width)
         return int(max(logits, self._layer_compute(rows, n_ctx)) * _SLACK * self.compute_factor)
 

@@ -15,7 +15,7 @@ import httpx2
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
-from localspec.models.catalog.links import is_offline
+from localspec.models.catalog.links import forbidding_variable
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import client
 from localspec.models.hub.answers import encoding, require_file, require_plain
@@ -63,8 +63,8 @@ def look_up(repo: str, revision: str | None = None, waits: WaitNotices | None = 
     """
     if not _REPO.fullmatch(repo):
         raise ModelNotFoundError(f"{repo!r} is not the name of a repository: it must be user/name")
-    if is_offline():
-        raise ModelNotFoundError(f"{repo} is not here, and HF_HUB_OFFLINE forbids connections")
+    if (variable := forbidding_variable()) is not None:
+        raise ModelNotFoundError(f"{repo} is not here, and {variable} forbids connections")
     return _Listing(repo, waits or WaitNotices()).read(revision)
 
 

@@ -23,7 +23,7 @@ from localspec import __version__
 from localspec.core import proxies
 from localspec.core.errors import AccessError, Interrupted, ModelNotFoundError, UsageError
 from localspec.core.files.private import without_user
-from localspec.models.catalog.links import is_offline, is_true
+from localspec.models.catalog.links import forbidding_variable, is_true
 from localspec.models.hub.answers import is_page
 
 HUB = "https://huggingface.co"
@@ -172,8 +172,8 @@ def stream(
         httpx2.HTTPError: the connection failed.
         LocalspecError: offline, or a proxy that cannot be used.
     """
-    if is_offline():
-        raise ModelNotFoundError("HF_HUB_OFFLINE forbids connections, and this is not here")
+    if (variable := forbidding_variable()) is not None:
+        raise ModelNotFoundError(f"{variable} forbids connections, and this is not here")
     with _client().stream(
         method, url, headers=asked, timeout=timeout(limit), follow_redirects=follow
     ) as response:

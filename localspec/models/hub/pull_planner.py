@@ -12,6 +12,7 @@ from localspec.core.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from localspec.core.options import NO_DRAFT
 from localspec.models.catalog import file_names, hf_cache, projectors
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.file_names import RepoFile
@@ -31,7 +32,6 @@ from localspec.models.catalog.reference import (
     reference,
     require_on_hub,
 )
-from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.compat.header_vocabulary import (
     HeaderVocabulary,

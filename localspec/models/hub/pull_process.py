@@ -160,13 +160,13 @@ class _ReportedWaits(WaitNotices):
 def _pull(
     name: str, draft: str | None, reporter: _Reporter, stop: threading.Event, *, force: bool
 ) -> None:
-    from localspec.models.catalog.links import is_offline
+    from localspec.models.catalog.links import forbidding_variable
     from localspec.models.hub.pull_plan import require_space
     from localspec.models.hub.pull_planner import prepare
     from localspec.models.hub.transfers import obtain_all
 
-    if is_offline():
-        raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")
+    if (variable := forbidding_variable()) is not None:
+        raise LocalspecError(f"{variable} is set, so {name} cannot be pulled")
     plan = prepare(name, draft, _ReportedWaits(reporter, stop))
     planned = PullPlanned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
     reporter.write(planned)

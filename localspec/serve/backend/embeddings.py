@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from localspec.core.embedded import Embedded
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.options import Options
+from localspec.core.options import NO_DRAFT, NO_PROJECTOR, Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.public_name import public_name
@@ -61,7 +61,7 @@ class Embeddings:
         own = self._embedding
         if own is None or untagged(name) not in {own.model, public_name(own.model)}:
             return None
-        return Options(model=own.model, mmproj="none")
+        return Options(model=own.model, mmproj=NO_PROJECTOR)
 
     def require_other(self, name: str | None) -> None:
         """Refuse a request for a reply that names one of them.
@@ -170,7 +170,7 @@ class Embeddings:
 
 def _ranks(model: str) -> bool | None:
     """Whether a model is a reranker, by its header; None where loading it says what is wrong."""
-    from localspec.models.catalog.resolve import NO_DRAFT, resolve
+    from localspec.models.catalog.resolve import resolve
     from localspec.models.compat.header_vocabulary import NO_POOLING, RANK_POOLING
 
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from localspec.core.errors import LocalspecError
-from localspec.core.options import Options
+from localspec.core.options import NO_DRAFT, NO_PROJECTOR, Options
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
 
@@ -36,7 +36,7 @@ class FilesInUse:
             opened += slots.adapters.of(options)
             if slot.info is not None:
                 opened += [Path(file) for file in (slot.info.target, slot.info.draft) if file]
-        texts = [Options(model=one.model, draft="none") for one in embeddings.processes.values()]
+        texts = [Options(model=one.model, draft=NO_DRAFT) for one in embeddings.processes.values()]
         return cls((*busy, *([slots.first] if busy else []), *texts), tuple(opened))
 
     def met_by(self, files: tuple[Path, ...]) -> bool:
@@ -54,7 +54,7 @@ def _files_of(options: Options) -> Iterator[Path]:
     from localspec.models.catalog.resolve import resolve
 
     yield from (one.path for one in (*options.adapters, *options.control_vectors))
-    if options.mmproj not in {None, "none"}:
+    if options.mmproj not in {None, NO_PROJECTOR}:
         yield Path(str(options.mmproj))
     try:
         pair = resolve(options.model, options.draft)

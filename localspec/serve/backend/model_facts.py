@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.core.errors import LocalspecError
-from localspec.core.options import Options
+from localspec.core.options import NO_DRAFT, NO_PROJECTOR, Options
 
 if TYPE_CHECKING:
     from localspec.models.gguf.header import Header
@@ -71,7 +71,7 @@ async def facts_of(options: Options) -> ModelFacts | None:
 
 
 def _facts_of(options: Options) -> ModelFacts | None:
-    from localspec.models.catalog.resolve import NO_DRAFT, resolve
+    from localspec.models.catalog.resolve import resolve
 
     try:
         path = resolve(options.model, NO_DRAFT).target.path
@@ -92,7 +92,7 @@ def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFact
     file = ModelFile(path)
     header = file.header
     beside = find_projector(header, path) if mmproj is None else Path(mmproj)
-    sees = mmproj != "none" and beside is not None and senses(read_opening(beside)).sees
+    sees = mmproj != NO_PROJECTOR and beside is not None and senses(read_opening(beside)).sees
     return ModelFacts(
         family=header.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),

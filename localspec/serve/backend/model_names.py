@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.options import Options
+from localspec.core.options import NO_PROJECTOR, Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.public_name import public_name
@@ -155,7 +155,7 @@ def _instead_of(first: Options, name: str) -> Options:
     """The options of another model than the one of the start: what was named for that one's weights
     is not for these.
     """
-    sight = first.mmproj if first.mmproj == "none" else None
+    sight = first.mmproj if first.mmproj == NO_PROJECTOR else None
     return dataclasses.replace(
         first,
         model=name,

@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec.serve.http.typed import Foreign
 
-_SAMPLER = "localspec has no such sampler; leave it out"
+NO_SAMPLER = "localspec has no such sampler; leave it out"
 _STOP = "name texts in stop instead"
 _BIAS = "give tokens a logit_bias of -100 instead"
 _TEMPLATE = "the chat template is the model's own; chat_template_kwargs sets its variables"
@@ -60,8 +60,8 @@ REFUSED: dict[str, Foreign] = {
     "vllm_xargs": Foreign("there are no such arguments here", ({},)),
     # llama-server
     "n_predict": Foreign("use max_tokens", (-1,)),
-    "tfs_z": Foreign(_SAMPLER, (0, 1)),
-    "min_keep": Foreign(_SAMPLER, (0, 1)),
+    "tfs_z": Foreign(NO_SAMPLER, (0, 1)),
+    "min_keep": Foreign(NO_SAMPLER, (0, 1)),
     "n_probs": Foreign("use logprobs", (0,)),
     "post_sampling_probs": Foreign('use "logprobs_mode": "processed"', (False,)),
     "t_max_predict_ms": Foreign(_TIME, (0, -1)),

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from localspec.serve.http.typed import Foreign
 from localspec.serve.http.wording import REFUSAL
+from localspec.serve.requests.foreign_fields import NO_SAMPLER
 from localspec.serve.requests.generation import Seed, Stop, Stops
 from localspec.serve.requests.sampling import SamplingFields
 
@@ -34,9 +35,8 @@ LOADING: dict[str, str] = {
     **dict.fromkeys(("f16_kv", "num_keep", "logits_all"), ""),
 }
 """Options without effect on a reply, and the flag of the server in place of those that have one."""
-_NO_SAMPLER = "localspec has no such sampler; leave it out"
 OPTIONS: dict[str, Foreign] = {
-    "tfs_z": Foreign(_NO_SAMPLER, (0, 1)),
+    "tfs_z": Foreign(NO_SAMPLER, (0, 1)),
     "penalize_newline": Foreign("penalties treat newlines as all tokens", (True,)),
     "vocab_only": Foreign("models are loaded whole", (False,)),
     "embedding_only": Foreign("models are loaded to generate text", (False,)),

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import __version__
-from localspec.core.options import Options
+from localspec.core.options import NO_PROJECTOR, Options
 from localspec.serve.backend.downloads import Progress
 from localspec.serve.backend.model_facts import ModelFacts, facts_of
 from localspec.serve.backend.model_names import untagged
@@ -61,7 +61,7 @@ async def loaded(service: Service, request: Request) -> Response:
         found.append(entry | _place(entry["size"], info.backend, info.context, kept))
     for process in service.embeddings.processes.values():
         if (text := process.info) is not None:
-            facts = await facts_of(Options(model=process.model, mmproj="none"))
+            facts = await facts_of(Options(model=process.model, mmproj=NO_PROJECTOR))
             entry = _entry(public_name(process.model), facts)
             found.append(entry | _place(entry["size"], text.backend, text.longest, None))
     return JSONAnswer({"models": found})

@@ -153,6 +153,15 @@ def test_a_compiler_that_fails_leaves_nothing(folder: Path, compiler: Path) -> N
     assert not plugin.available()
 
 
+def test_what_a_compiler_lacks_is_said_with_what_to_do(folder: Path, compiler: Path) -> None:
+    compiler.write_text('#!/bin/sh\necho "error: $LC_ALL, Killed" >&2\nexit 1\n')
+    with pytest.raises(WorkerError, match="error: C, Killed; memory ran out"):
+        plugin.obtain(folder)
+    compiler.write_text("no program")
+    with pytest.raises(WorkerError, match="cxx: Exec format error"):
+        plugin.obtain(folder)
+
+
 def test_another_llama_cpp_is_refused_by_its_version(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,7 @@
+"""Messages with the files that they name, as tests write them."""
+
+from tui.input.attachments import Draft, read
+
+
+def attach(text: str, *, as_words: bool = False) -> str:
+    return read(Draft(text), as_words=as_words).message
