@@ -54,7 +54,7 @@ class ServeLog:
     def ready(self, service: Service, address: str) -> None:
         """The server takes requests."""
         self.service, self.address = service, address
-        info = service.slot.info
+        info = service.slots.info
         for text in info.notices if info is not None else ():
             self.notice(text)
 
@@ -124,10 +124,10 @@ class ServeView(App[None]):
         return [safe_line(line) for line in list(self._told.lines)[-room:]]
 
     def _head(self, service: Service) -> str:
-        info = service.slot.info
+        info = service.slots.info
         state = service.models.present
         if info is None:
-            state += "  loading" if service.slot.loading else "  not loaded"
+            state += "  loading" if service.slots.loading else "  not loaded"
         else:
             state += f"  {info.backend}  {size(info.target_bytes)}  context {info.context}"
         return f"{safe_line(self._told.address)}  {safe_line(state)}    q stops"
@@ -148,8 +148,8 @@ class ServeView(App[None]):
         if metrics.prompt_tokens:
             parts.append(f"cache hits {metrics.cached_tokens / metrics.prompt_tokens:.0%}")
         parts.append(f"{metrics.requests} answered")
-        if service.slot.restarts:
-            parts.append(f"{service.slot.restarts} restarts")
+        if service.slots.restarts:
+            parts.append(f"{service.slots.restarts} restarts")
         return " · ".join(parts)
 
 

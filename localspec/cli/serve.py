@@ -314,7 +314,7 @@ class Terminal:
         """Print the address and how to use it."""
         from localspec.serve.serving import banner
 
-        info = service.slot.info
+        info = service.slots.info
         for notice in info.notices if info is not None else ():
             self.notice(notice)
         with contextlib.suppress(OSError):

@@ -253,7 +253,7 @@ def address_of(settings: ServeSettings, name: object) -> str:
 
 def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> list[str]:
     """The lines that say where the server is, and how to ask it."""
-    name, info = service.models.present, service.slot.info
+    name, info = service.models.present, service.slots.info
     key = bool(service.settings.keys)
     about = name if info is None else f"{name}, {info.parallel} at a time"
     lines = [f"localspec serves {about} at {address}"]

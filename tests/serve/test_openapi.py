@@ -258,4 +258,4 @@ def test_no_request_ends_in_an_answer_that_is_not_described():
         assert list(fuzzer.run(seconds=200, examples=2, turns=1)) == []
         assert server.notes.defects == []
         assert {label for label, _ in fuzzer.statuses} == {one.label for one in fuzzer.operations}
-        assert server.service.slot.restarts == 0
+        assert server.service.slots.restarts == 0

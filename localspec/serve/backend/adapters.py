@@ -48,18 +48,18 @@ class ServedAdapters:
     loop, but for `uses`, which a thread may call.
     """
 
-    def __init__(self, slot: EngineSlots, folders: Sequence[Path] = ()) -> None:
+    def __init__(self, slots: EngineSlots, folders: Sequence[Path] = ()) -> None:
         """Requests may load files of the ``folders``."""
-        self._slot = slot
+        self._slots = slots
         self._folders = tuple(folder.resolve() for folder in folders)
         self._known: dict[int, ServedAdapter] = {}
         self._next = 0
         self.changing = AsyncPlaces(1)
         """The place of whoever loads or unloads one."""
-        for adapter in slot.first.adapters:
+        for adapter in slots.first.adapters:
             stem = adapter.path.stem
             name = stem if self.named(stem) is None else f"{stem}-{self._next}"
-            self._add(name, adapter.path, adapter.scale, slot.first)
+            self._add(name, adapter.path, adapter.scale, slots.first)
         self._changed = False
         """Whether the usual scales are no longer those of the start."""
 
@@ -96,7 +96,7 @@ class ServedAdapters:
                 raise bad_request(f"{said} model without adapters", "lora")
             return (AdapterUse(str(called.path), called.own),)
         if asked is None:
-            model = (options or self._slot.options).model
+            model = (options or self._slots.options).model
             own = (one for one in self._known.values() if one.options.model == model and one.scale)
             usual = tuple(AdapterUse(str(one.path), one.scale) for one in own)
             return usual if self._changed else None
@@ -152,15 +152,15 @@ class ServedAdapters:
             raise bad_request("this file is loaded under another name", "lora_path")
         if known is None and len(self._known) >= MOST:
             raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
-        options = self._slot.options if known is None else known.options
-        async with self._slot.use(options) as engine:
+        options = self._slots.options if known is None else known.options
+        async with self._slots.use(options) as engine:
             assert engine.info is not None
             target = Path(engine.info.target)
             await asyncio.to_thread(_require_adapter, file, target)
             await engine.adapter(file if known is None else known.path, load=True)
             if known is None:
                 self._add(name, file, 0.0, options)
-                self._slot.adapters.add(options, file)
+                self._slots.adapters.add(options, file)
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no reply
@@ -174,13 +174,13 @@ class ServedAdapters:
         if known is None:
             said = f"the adapter {name[:80]!r} cannot be found"
             raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-        if known.path not in self._slot.adapters.of(known.options):
+        if known.path not in self._slots.adapters.of(known.options):
             said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
             raise bad_request(said, "lora_name")
         del self._known[known.id]
-        self._slot.adapters.remove(known.options, known.path)
-        if self._slot.info_of(known.options) is not None:
-            async with self._slot.use(known.options) as engine:
+        self._slots.adapters.remove(known.options, known.path)
+        if self._slots.info_of(known.options) is not None:
+            async with self._slots.use(known.options) as engine:
                 await engine.adapter(known.path, load=False)
 
     def _allowed(self, path: str) -> Path:

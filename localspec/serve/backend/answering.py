@@ -49,7 +49,7 @@ _MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
 class Server(Protocol):
     """The server, as far as an answer needs it: `localspec.serve.backend.service.Service`."""
 
-    slot: EngineSlots
+    slots: EngineSlots
     models: ModelNames
     metrics: Metrics
     splitting: AsyncPlaces
@@ -116,7 +116,7 @@ class Answering:
         """Options of the model that answers: until it does, that of the request or else the present
         one.
         """
-        return self._options or self._server.slot.options
+        return self._options or self._server.slots.options
 
     @property
     def size(self) -> int:
@@ -137,7 +137,7 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            self._options = self._options or self._server.slot.options_of(self._engine)
+            self._options = self._options or self._server.slots.options_of(self._engine)
             self.record.model = self.record.adapter or public_name(self._options.model)
             await self._submit(self._waiting)
         except BaseException as error:
@@ -238,7 +238,7 @@ class Answering:
 
     async def _entered(self) -> OwnEngine:
         """The engine, once it is this request's turn."""
-        using = self._server.slot.use(self._options, self._keep)
+        using = self._server.slots.use(self._options, self._keep)
         self._entering = task = asyncio.current_task()
         try:
             return await self._stack.enter_async_context(using)

@@ -45,10 +45,10 @@ class ModelNames:
     """
 
     def __init__(
-        self, settings: ServeSettings, slot: EngineSlots, adapters: ServedAdapters
+        self, settings: ServeSettings, slots: EngineSlots, adapters: ServedAdapters
     ) -> None:
         self._settings = settings
-        self._slot = slot
+        self._slots = slots
         self._adapters = adapters
         self._others: tuple[tuple[str, str], ...] = ()
         self._looked = -_FRESH_SECONDS
@@ -56,7 +56,7 @@ class ModelNames:
     @property
     def present(self) -> str:
         """The name of the model that is loaded, or that would be."""
-        return public_name(self._slot.options.model)
+        return public_name(self._slots.options.model)
 
     def called(self, options: Options | None) -> str:
         """The name of the model of some options; None is the present one."""
@@ -108,8 +108,8 @@ class ModelNames:
     async def _known(self, name: str) -> Options | None:
         """The options of the model of that name."""
         name = untagged(name)
-        first = self._slot.first
-        for options in (*self._slot.every, first):
+        first = self._slots.first
+        for options in (*self._slots.every, first):
             if name in {options.model, public_name(options.model)}:
                 return options
         if name in self._settings.aliases:
@@ -123,9 +123,9 @@ class ModelNames:
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""
-        here = self._slot.loaded
-        names = [ListedModel(self.present, loaded=self._slot.info is not None)]
-        first = public_name(self._slot.first.model)
+        here = self._slots.loaded
+        names = [ListedModel(self.present, loaded=self._slots.info is not None)]
+        first = public_name(self._slots.first.model)
         others = [(first, ""), *await self._other_models()]
         aliases = [alias for alias in self._settings.aliases if alias not in {"*", self.present}]
         for name, about in dict(others).items():

@@ -63,23 +63,23 @@ class Service:
     def __init__(
         self,
         settings: ServeSettings,
-        slot: EngineSlots,
+        slots: EngineSlots,
         reporter: Reporter,
         embeddings: Embeddings | None = None,
     ) -> None:
         self.settings = settings
-        self.slot = slot
+        self.slots = slots
         self.reporter = reporter
         self.embeddings = embeddings or Embeddings()
         self._media = MediaPlaces(settings.media)
-        self.adapters = ServedAdapters(slot, settings.lora_folders)
-        self.models = ModelNames(settings, slot, self.adapters)
+        self.adapters = ServedAdapters(slots, settings.lora_folders)
+        self.models = ModelNames(settings, slots, self.adapters)
         self.embeddings.others = self.models.known
-        self.downloads = Downloads(settings, slot, self.embeddings, self.models, reporter)
+        self.downloads = Downloads(settings, slots, self.embeddings, self.models, reporter)
         self.metrics = Metrics()
         self.tracing = Tracing()
         self.started = time.time()
-        self.queue = AnswerQueue(slot, settings.limits.waiting)
+        self.queue = AnswerQueue(slots, settings.limits.waiting)
         self._told: dict[tuple[str, str], None] = {}
         self._asked: set[asyncio.Task[Any]] = set()
         """Examinations, texts that are split, and adapters that are loaded or unloaded."""
@@ -104,7 +104,7 @@ class Service:
             ApiError: there is no such model, too many requests wait, or they are too large.
         """
         options = await self._options(model)
-        info = self.slot.info_of(options)
+        info = self.slots.info_of(options)
         context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
         owned: list[ReplyRequest] = []
@@ -124,7 +124,7 @@ class Service:
             in_all += size
         if caller.body is not None:  # each choice is a copy on its way to the engine
             caller.body.grow(in_all)
-        if strict and not self.slot.first.strict:
+        if strict and not self.slots.first.strict:
             raise bad_request(
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
@@ -152,7 +152,7 @@ class Service:
         Raises:
             ApiError: there is no such model.
         """
-        self.slot.keep(await self._options(model), keep)
+        self.slots.keep(await self._options(model), keep)
 
     async def load(self, model: str | None, keep: KeepAlive) -> None:
         """Load a model, so that the next request for it need not wait.
@@ -162,7 +162,7 @@ class Service:
         """
         options = await self._options(model)
         try:
-            async with self.slot.use(options, keep):
+            async with self.slots.use(options, keep):
                 pass
         except LocalspecError as error:
             raise self.refused(error) from None
@@ -182,7 +182,7 @@ class Service:
             ApiError: there is no such model, or the engine refuses.
         """
         options = await self._options(model)
-        info = self.slot.info_of(options)
+        info = self.slots.info_of(options)
         most = max(_TOKENIZED, info.context if info else 0)
         require_room(request, most, "what is split into tokens")
         called = await self.models.adapter(model)
@@ -190,7 +190,7 @@ class Service:
 
         async def split() -> Tokenized:
             # In this order: replies that use an engine wait for such a place too.
-            async with self.slot.use(options) as engine, self.splitting.of(caller.owner):
+            async with self.slots.use(options) as engine, self.splitting.of(caller.owner):
                 return await engine.tokenize(owned, special=special, bos=bos)
 
         return await self.placed(split())
@@ -203,7 +203,7 @@ class Service:
         Raises:
             ApiError: the engine refuses, or they are too many.
         """
-        info = self.slot.info
+        info = self.slots.info
         context = _TOKENIZED if info is None else info.context
         require_room(request, context)
         if info is not None and len(tokens) > context:
@@ -211,7 +211,7 @@ class Service:
         owned = await self._owned(caller, request, None, None)
 
         async def examined() -> Examination:
-            async with self._examining.of(caller.owner), self.slot.use() as engine:
+            async with self._examining.of(caller.owner), self.slots.use() as engine:
                 return await engine.examine(owned, tokens, rival)
 
         return await self.placed(examined())
@@ -309,10 +309,10 @@ class Service:
 
     def refused(self, error: LocalspecError) -> ApiError:
         """The answer to a request that the engine refused; the log has the whole reason."""
-        if self.slot.closed and isinstance(error, EngineError | Interrupted):
+        if self.slots.closed and isinstance(error, EngineError | Interrupted):
             return stopping()
         answer = of_engine(error)
-        # By the slot, when the engine died.
+        # By its slot, when the engine died.
         told = isinstance(error, EngineError) and not isinstance(error, DefectError)
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
             self.reporter.notice(str(error))

@@ -57,7 +57,7 @@ async def model(service: Service, request: Request) -> Response:
             if found["id"] in names:
                 return JSONAnswer(found)
         meant = service.models.called(await service.models.options(name))
-        one = ListedModel(meant, loaded=meant in service.slot.loaded)
+        one = ListedModel(meant, loaded=meant in service.slots.loaded)
     entry = _anthropic if _ANTHROPIC in request.headers else _entry
     return JSONAnswer(entry(service, one))
 
@@ -66,18 +66,18 @@ async def model(service: Service, request: Request) -> Response:
 async def health(service: Service, request: Request) -> Response:
     """Whether a model is ready."""
     del request
-    slot = service.slot
-    if slot.ready:
+    slots = service.slots
+    if slots.ready:
         return JSONAnswer({"status": "ok"})
-    if slot.loading:
+    if slots.loading:
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "the model is being loaded",
             code="loading",
             retry_after=RETRY_SECONDS,
         )
-    if slot.error is not None:
-        raise of_engine(load_failure(slot.error))
+    if slots.error is not None:
+        raise of_engine(load_failure(slots.error))
     return JSONAnswer({"status": "ok", "loaded": False})
 
 
@@ -112,7 +112,7 @@ def _anthropic(service: Service, model: ListedModel) -> dict[str, Any]:
 
 def _info(service: Service, model: ListedModel) -> ModelInfo | None:
     """The loaded pair that answers requests for a model; an alias means the first one."""
-    slots = service.slot
+    slots = service.slots
     return slots.loaded.get(model.parent or model.name) or slots.info_of(slots.first)
 
 

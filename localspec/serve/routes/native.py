@@ -70,7 +70,7 @@ async def info(service: Service, request: Request) -> Response:
 
     It is loaded first if nothing is.
     """
-    found = await while_connected(request, service.slot.load())
+    found = await while_connected(request, service.slots.load())
     return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(found))})
 
 

@@ -52,7 +52,7 @@ async def tags(service: Service, request: Request) -> Response:
 async def loaded(service: Service, request: Request) -> Response:
     """The loaded models, as Ollama has them: those of texts too."""
     del request
-    slots, found = service.slot, []
+    slots, found = service.slots, []
     for name, info in slots.loaded.items():
         slot = slots.slot_of(await service.models.options(name))
         kept = None if slot is None else slot.kept
@@ -148,7 +148,7 @@ async def _last(messages: AsyncIterator[Progress]) -> Progress:
 
 async def _facts_of(service: Service, name: str) -> ModelFacts | None:
     options = service.embeddings.vectors_of(name) or await service.models.options(name)
-    return await facts_of(options or service.slot.options)
+    return await facts_of(options or service.slots.options)
 
 
 def _entry(name: str, facts: ModelFacts | None) -> dict[str, Any]:

@@ -71,10 +71,10 @@ def _page(service: Service, base: str) -> str:
 
 def _facts(service: Service) -> Iterable[tuple[str, str]]:
     """What runs: names of files without their folders, and no text of any request."""
-    info = service.slot.info
+    info = service.slots.info
     yield "model", service.models.present
     if info is None:
-        yield "state", "loading" if service.slot.loading else "not loaded"
+        yield "state", "loading" if service.slots.loading else "not loaded"
         return
     draft = info.draft.replace("\\", "/").rpartition("/")[2] if info.draft else "none"
     yield "draft model", draft

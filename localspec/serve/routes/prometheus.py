@@ -129,8 +129,8 @@ def _gauges(service: Service) -> Iterator[_Row]:
         ("vllm:kv_cache_usage_perc", "Part of the KV cache in use, 0 to 1.", queue.cache_use),
         ("llamacpp:requests_processing", "Replies that run.", running),
         ("llamacpp:requests_deferred", "Replies that wait.", waiting),
-        ("localspec:engine_up", "1 if a model is ready.", service.slot.ready),
-        ("localspec:engine_restarts", "Starts after the engine died.", service.slot.restarts),
+        ("localspec:engine_up", "1 if a model is ready.", service.slots.ready),
+        ("localspec:engine_restarts", "Starts after the engine died.", service.slots.restarts),
     )
     return (("gauge", *row) for row in rows)
 

@@ -30,7 +30,7 @@ async def props(service: Service, request: Request) -> Response:
     No file is named.
     """
     del request
-    info, sampling = service.slot.info, service.settings.sampling
+    info, sampling = service.slots.info, service.settings.sampling
     defaults: dict[str, Any] = {
         spec.name: getattr(sampling, spec.name) for spec in schema.of(Scope.SAMPLING)
     }
@@ -47,7 +47,7 @@ async def props(service: Service, request: Request) -> Response:
                 "audio": info is not None and info.hears,
             },
             "build_info": f"localspec {__version__}",
-            "is_sleeping": info is None and not service.slot.loading,
+            "is_sleeping": info is None and not service.slots.loading,
             "localspec": {
                 "backend": info.backend if info is not None else None,
                 "drafters": list(info.drafters) if info is not None else [],
@@ -67,7 +67,7 @@ async def slots(service: Service, request: Request) -> Response:
     Raises:
         ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
     """
-    found = _slots([*service.slot.loaded.values()], service.queue.replies)
+    found = _slots([*service.slots.loaded.values()], service.queue.replies)
     if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in found):
         raise ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,

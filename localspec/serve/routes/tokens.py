@@ -89,7 +89,7 @@ async def tokenize(received: Received[TokenizeBody]) -> Response:
         special=body.parse_special is not False,
         bos=body.bos,
     )
-    info = service.slot.info
+    info = service.slots.info
     head = {} if info is None else {"max_model_len": info.context}
     size = _TOKEN_BYTES * len(found.tokens)
     return await elsewhere(received.caller, size, lambda: JSONAnswer(body.answer(found) | head))
@@ -110,7 +110,7 @@ async def tokenizer_info(service: Service, request: Request) -> Response:
     """The tokens that begin and end a text."""
     work = service.tokenize(caller_of(request.scope), None, made({"prompt": "."}))
     await while_connected(request, work)  # has the model loaded
-    info = service.slot.info
+    info = service.slots.info
     known = (info.bos, info.eos) if info is not None else ("", "")
     bos, eos = (text or None for text in known)
     return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
