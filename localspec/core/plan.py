@@ -136,6 +136,8 @@ class RequestState:
     """Tokens that a drafter which computes would have to read before it drafts."""
     left: int = NO_LIMIT
     """Most tokens that are still to come."""
+    room: int = NO_LIMIT
+    """Most tokens of a draft in the next round, one after the other."""
     drafters: frozenset[str] | None = None
     """Names of those that may draft for it; None: all of them."""
 

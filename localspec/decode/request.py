@@ -119,7 +119,7 @@ class Request:
         """Tokens of the prompt."""
         return len(self.tokens) - len(self.emitted)
 
-    def state(self, *, unread: int, batch: int = 1) -> RequestState:
+    def state(self, target: Target, *, unread: int, batch: int) -> RequestState:
         """The request as the policy sees it. ``unread`` and ``batch``: see `RequestState`."""
         emitted = len(self.emitted)
         return RequestState(
@@ -130,6 +130,7 @@ class Request:
             batch=batch,
             unread=unread,
             left=self.limit - emitted,
+            room=max(0, self._room(target, batch)),
             drafters=frozenset() if self.drafting.most == 0 else self.drafting.drafters,
         )
 

@@ -97,7 +97,7 @@ def decode_round(
     for r in requests:
         r.attempt(partial(r.require_room, target))
     running = [r for r in requests if r.error is None]
-    plans = plan(policy, running, drafter)
+    plans = plan(policy, running, drafter, target)
     drafts = propose(drafter, running, plans, target)
     for r, d in zip(running, drafts, strict=True):
         if r.error is None:

@@ -30,13 +30,18 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.policy import Policy
 
 
-def plan(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> list[DraftPlan]:
+def plan(
+    shared: Policy, requests: Sequence[Request], drafter: Drafter, target: Target
+) -> list[DraftPlan]:
     """Each request's plan, by its own policy or the shared one.
 
     Every policy sees all requests, since they share the pass whose time it plans with.
     """
     plans = [PLAIN] * len(requests)
-    states = [r.state(unread=drafter.unread(r.seq, r.tokens)) for r in requests]
+    batch = len(requests)
+    states = [
+        r.state(target, unread=drafter.unread(r.seq, r.tokens), batch=batch) for r in requests
+    ]
     for policy, own in _by_policy(shared, requests):
         theirs = set(own)
         told = states

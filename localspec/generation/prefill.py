@@ -216,9 +216,9 @@ class Prefill:
         upto = len(tokens) - 1 - generation.drafter_unread + part
         generation.drafter.read_missed(generation.seq, tokens, media_rows.after(tokens, upto))
 
-    @staticmethod
-    def _decide_reading(generation: Generation, batch: int) -> bool:
-        state = generation.request.state(unread=generation.drafter_unread, batch=batch)
+    def _decide_reading(self, generation: Generation, batch: int) -> bool:
+        unread = generation.drafter_unread
+        state = generation.request.state(self._target, unread=unread, batch=batch)
         return generation.policy.decide_reading(state)
 
     def catch_up(self, generation: Generation, batch: int) -> None:

@@ -54,12 +54,13 @@ class Reply:
         """The request as one of those that draft together, or wait for it."""
         can = belief is not None and self.can_draft
         expected = belief.expected() if can and belief is not None else None
-        return Member(expected, self.budget.bears, self.state.left - 1)
+        room = min(self.state.left - 1, self.state.room)
+        return Member(expected, self.budget.bears, room)
 
     def drafting(self, source: str) -> int:
         """Tokens that all requests draft with that drafter now, whether this one can or not."""
-        found = (c.belief.together for c in self.decision.candidates if c.belief.source == source)
-        return next((t.depth for t in found if t is not None and not t.tried), 0)
+        of_it = (c.belief.agreed for c in self.decision.candidates if c.belief.source == source)
+        return next((a.depth for a in of_it if a is not None and not a.tried), 0)
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
@@ -159,7 +160,7 @@ class Beliefs:
             breadth = self._breadth(source, reply.status.texts[source])
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
         probe, reads = math.inf, NO_LIMIT
-        if not copies and breadth:
+        if not copies and breadth and reply.state.room:
             probe, reads = self._probe(reply, source, own, now)
         answer = (
             prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
@@ -267,13 +268,16 @@ class Beliefs:
         """Whether a drafter should read what it has not read: it is expected to win as much in the
         rest of the reply; or may, if none runs yet and the session can pay, which it then does.
         """
+        if not state.room:
+            return False
         key, tokens = (source, state.sampling), self.left(state)
         prices = self.prices.of(source, copies=False)
         price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
             expected = reply.expected(source, len(prices.costs))
             drafting = reply.drafting(source) if state.batch > 1 else 0
-            gain = expected.accepted()[0][drafting - 1] if drafting else expected.gain(prices)
+            place = min(drafting, state.room) - 1
+            gain = expected.accepted()[0][place] if drafting else expected.gain(prices)
             return price <= tokens * for_each_token(gain)
         if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True

@@ -34,6 +34,8 @@ class ReplyBudget:
     """Tokens of the reply so far."""
     won: float = 0.0
     """Tokens won on plain decoding, less those lost."""
+    company: float = 0.0
+    """Of these, tokens won by drafts of all requests, less those lost."""
     spent: float = 0.0
     """Tokens that probes took, of those lost."""
     rejected: float = 1.0
@@ -50,14 +52,24 @@ class ReplyBudget:
         return self.left + COMPANY * self.emitted
 
     @property
+    def left_for_copies(self) -> float:
+        """Tokens that it can lose now by copies of others: what drafts of all have lost, which
+        `bears` limits, is no reason against them.
+        """
+        return self.left - min(0.0, self.company)
+
+    @property
     def spare(self) -> float:
         """Tokens that it can still spend to find out, whatever its drafts have lost."""
         return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
-    def settle(self, emitted: int, gain: float) -> None:
-        """A round emitted tokens, with this gain on plain decoding."""
+    def settle(self, emitted: int, gain: float, company: float = 0.0) -> None:
+        """A round emitted tokens, with this gain on plain decoding, ``company`` of it by drafts of
+        all requests.
+        """
         self.emitted += emitted
         self.won += gain
+        self.company += company
 
 
 @dataclass(slots=True)
@@ -89,8 +101,10 @@ class Look:
     made: int = 0
     useful: int = 0
     """Looks so far, and those after which something else was done."""
-    open: bool = False
-    """Whether the last one may still turn out to be useful."""
+    open: int = 0
+    """Those of the last round that had any which may still turn out to be useful."""
+    _counted: int = -1
+    """The last round of looks, or that was acted on: it changes the interval once."""
 
     def restart(self, now: int) -> None:
         """It may have changed: begin with the first interval, longer the less looks were of use."""
@@ -101,10 +115,12 @@ class Look:
         return now - self.since >= self.wait
 
     def done(self, now: int) -> None:
-        """A check is made in this round."""
-        self.wait, self.since = min(self.longest, max(self.first, 2 * self.wait)), now
+        """A check is made in this round; several requests may make one each."""
+        if now != self._counted:
+            self._counted, self.open = now, 0
+            self.wait, self.since = min(self.longest, max(self.first, 2 * self.wait)), now
         self.made += 1
-        self.open = True
+        self.open += 1
 
     def postpone(self, now: int) -> None:
         """A look that is due would not be worth it: ask again after the first interval."""
@@ -114,6 +130,9 @@ class Look:
         """What it showed is acted on, which shows as much as a look: with every round the next one
         is due sooner afterwards, down to twice the first interval.
         """
+        if now == self._counted:
+            return
+        self._counted = now
         self._count_useful()
         self.wait, self.since = max(min(self.wait, 2 * self.first), self.wait - 1), now
 
@@ -124,7 +143,7 @@ class Look:
 
     def _count_useful(self) -> None:
         self.useful += self.open
-        self.open = False
+        self.open = 0
 
     @property
     def chance(self) -> float:

@@ -33,11 +33,11 @@ class Member:
     bears: float
     """Tokens that it can lose now for the others, see `ReplyBudget.bears`."""
     room: int = NO_LIMIT
-    """Tokens of its draft that it can still emit."""
+    """Most tokens of its draft, and that it can still emit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Agreed:
     """What all requests of a round do with a drafter, and the figures that decided."""
 
     depth: int
@@ -45,36 +45,37 @@ class Together:
     gained: float
     """Tokens that a request gains by that, on average."""
     best: int
-    """The length that gains most by what is expected, whatever may be lost by it."""
-    emitted: float
-    """Tokens of a request in a round with such drafts, on average."""
-    takes: float
+    """The length that gains most by what is expected, whatever may be lost by it; 0 where none has
+    room for a draft."""
+    best_emits: float
+    """Tokens of a request in a round with drafts of the best length, on average."""
+    best_takes: float
     """Plain passes that this round takes."""
-    risk: float
+    best_risk: float
     """What it is charged, see `charge`, in tokens of each request."""
     budget: float
     """Tokens that a request can lose now, on average."""
     tried: bool = False
     """Whether all draft only to measure what passes cost."""
-    other: bool = False
-    """Whether another drafter drafts for all, which gains more."""
+    gives_way: bool = False
+    """Whether another drafter drafts for all instead, which gains more."""
 
     @property
-    def gain(self) -> float:
+    def best_gain(self) -> float:
         """Tokens that a request gains in a round with drafts of the best length, on average."""
-        return self.emitted - self.takes
+        return self.best_emits - self.best_takes
 
 
-def together(members: Sequence[Member], prices: Prices, budget: float) -> Together | None:
-    """The drafts of all requests, which can lose ``budget`` tokens each, on average. None if no
-    length can be drafted.
+def agree(members: Sequence[Member], prices: Prices, budget: float) -> Agreed:
+    """The drafts of all requests, which can lose ``budget`` tokens each, on average.
 
     In the cautious case the mean of all drafts is charged like a draft of one request. No request
     loses more in a round, by what is expected, than it can bear.
     """
-    lengths = len(prices.costs)
-    if not lengths:
-        return None
+    lengths = min(len(prices.costs), max(member.room for member in members))
+    if lengths <= 0:
+        return Agreed(0, 0.0, best=0, best_emits=1.0, best_takes=1.0, best_risk=0.0, budget=budget)
+    costs, losses = prices.costs[:lengths], prices.losses[:lengths]
     accepted, cautious = np.zeros((len(members), lengths)), np.zeros(lengths)
     for own, member in zip(accepted, members, strict=True):
         if member.expected is not None:
@@ -83,35 +84,35 @@ def together(members: Sequence[Member], prices: Prices, budget: float) -> Togeth
             own[:] = usual[within]
             cautious += worst[within] / len(members)
     bears = np.maximum([[member.bears] for member in members], 0.0)
-    bearable = (prices.losses - accepted <= bears).all(axis=0)
+    bearable = (losses - accepted <= bears).all(axis=0)
     mean = accepted.mean(axis=0)
-    risk = charge(prices.losses, np.maximum(prices.losses - cautious, 0.0), cautious)
-    gains = mean - (prices.costs - 1)
+    risk = charge(losses, np.maximum(losses - cautious, 0.0), cautious)
+    gains = mean - (costs - 1)
     best = int(gains.argmax())
     found = np.where(bearable & (risk <= max(0.0, budget)), gains, -np.inf)
     chosen = int(found.argmax())
     drafts = bool(found[chosen] > MARGIN)
-    return Together(
+    return Agreed(
         depth=chosen + 1 if drafts else 0,
         gained=float(found[chosen]) if drafts else 0.0,
         best=best + 1,
-        emitted=1 + float(mean[best]),
-        takes=float(prices.costs[best]),
-        risk=float(risk[best]),
+        best_emits=1 + float(mean[best]),
+        best_takes=float(costs[best]),
+        best_risk=float(risk[best]),
         budget=budget,
     )
 
 
-def one_of(found: Mapping[str, Together]) -> dict[str, Together]:
-    """The same of each drafter, of which only the one drafts that gains the most, before any that
-    is only tried.
+def let_one_draft(by_source: Mapping[str, Agreed]) -> dict[str, Agreed]:
+    """All of them, where only the drafter drafts that gains the most, before any that is only
+    tried; the others give way.
     """
-    drafting = [source for source, agreed in found.items() if agreed.depth]
-    by_gain = sorted(drafting, key=lambda s: (found[s].tried, -found[s].gained))
+    drafting = [source for source, agreed in by_source.items() if agreed.depth]
+    by_gain = sorted(drafting, key=lambda s: (by_source[s].tried, -by_source[s].gained))
     chosen = next(iter(by_gain), "")
     return {
-        source: replace(agreed, depth=0, other=True)
+        source: replace(agreed, depth=0, gives_way=True)
         if source in drafting and source != chosen
         else agreed
-        for source, agreed in found.items()
+        for source, agreed in by_source.items()
     }

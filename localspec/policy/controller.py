@@ -18,10 +18,11 @@ from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, R
 from localspec.core.settings_schema import MAX_K
 from localspec.policy.agreement import Agreement
 from localspec.policy.beliefs import TRIAL, Beliefs, Reply
-from localspec.policy.budgets import LOOKS, Look
+from localspec.policy.budgets import LOOKS, Look, ReplyBudget
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, Decided, decide
 from localspec.policy.gain import Budgets
+from localspec.policy.neighbours import Neighbours
 from localspec.policy.prices import RECENT, UNSEEN, PriceList, row_factors
 from localspec.policy.reasons import ON
 from localspec.policy.storage import Knowledge
@@ -61,8 +62,9 @@ class Controller:
         self._beliefs = Beliefs(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
         self._agreement = Agreement(self._beliefs)
-        self._prompts: dict[int, tuple[int, bool]] = {}
-        """Length of the prompt that is being read, and whether drafters read it too."""
+        self._neighbours = Neighbours()
+        self._prompts: dict[int, tuple[RequestState, bool]] = {}
+        """The request whose prompt is being read, and whether drafters read it too."""
         self._wide: dict[int, Look] = {}
         """When passes over several tokens are looked at without a draft, by requests."""
         self._plain = Look(1, 0, 1)
@@ -87,8 +89,8 @@ class Controller:
     def decide_reading(self, state: RequestState) -> bool:
         """Decide whether drafters that compute read what they have not read; see `Beliefs`."""
         seq, now = state.seq, self._round
-        length, reads = self._prompts.get(seq, (0, False))
-        if not state.emitted and length == state.length:  # the next part of the same prompt
+        known, reads = self._prompts.get(seq, (None, False))
+        if known == replace(state, unread=0, batch=1, room=0):  # the next part of the same prompt
             return reads
         self._prices.read(state.length, state.batch, now)
         reply = self._replies.get(seq) if state.emitted and seq not in self._prompts else None
@@ -97,7 +99,7 @@ class Controller:
             if source not in self._beliefs.copies and state.may_use(source):
                 reads = self._beliefs.pay_for_reading(state, source, reply, now) or reads
         if not state.emitted:
-            self._prompts[seq] = state.length, reads
+            self._prompts[seq] = replace(state, unread=0, batch=1, room=0), reads
         return reads
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -106,13 +108,17 @@ class Controller:
         self._requests = len(states)
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
-        factors = row_factors([r.chances for r in own])
+        neighbours = self._neighbours.of(states)
+        accounts = [*(reply.budget for reply in own), *neighbours]
+        frequencies = [*(reply.chances for reply in own), *(0.0 for _ in neighbours)]
+        factors = row_factors(frequencies)[: len(own)]
         plain = self._try_plain_pass()
         wide = not plain and self._try_wide_pass()
         beliefs = [self._beliefs.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
         if len(states) > 1:
-            beliefs = self._agreement.of(own, beliefs, states)
-        plans = iter([self._plan(*each, own) for each in zip(own, beliefs, factors, strict=True)])
+            beliefs = self._agreement.of(own, beliefs, neighbours)
+        each = zip(own, beliefs, factors, strict=True)
+        plans = iter([self._plan(reply, b, factor, accounts) for reply, b, factor in each])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
         if plain:
             return [DraftPlan(tuple(s for s in plan.steps if s.probe)) for plan in found]
@@ -131,9 +137,15 @@ class Controller:
         return reply
 
     def _plan(
-        self, reply: Reply, beliefs: Sequence[Belief], factor: float, running: Sequence[Reply]
+        self,
+        reply: Reply,
+        beliefs: Sequence[Belief],
+        factor: float,
+        accounts: Sequence[ReplyBudget],
     ) -> DraftPlan:
-        others = min((r.budget.left for r in running if r is not reply), default=math.inf)
+        """The plan of one reply; ``accounts`` are those of all requests."""
+        left = (a.left_for_copies for a in accounts if a is not reply.budget)
+        others = min(left, default=math.inf)
         spare = reply.budget.spare * self._requests  # its price is what all of them wait
         looks = min(spare, self._beliefs.session.left + LOOKS)
         budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
@@ -177,25 +189,27 @@ class Controller:
         """Update times by width, acceptance by confidence, and budgets by what was won and lost."""
         if not outcomes:
             return
-        n, curve = len(outcomes), self._prices.curve
+        n = len(outcomes)
         own = [o for o in outcomes if not o.other_policy]
         # All requests have as many rows as the widest.
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
-        asking = sum(map(self._learn_asking, own)) / n + self._learn_drafts(own)
+        asking, drafting = sum(map(self._learn_asking, own)) / n, self._learn_drafts(outcomes)
         self._beliefs.session.save(n)
-        widest = max((o.proposed for o in own), default=0)  # not by the drafts of other policies
         right = {e.seq for e in evidence if e.accepted}
-        # At the expected cost of the pass: a stall is not charged to the drafter.
-        longer, trial = asking + float(curve[min(widest, len(curve) - 1)]) - 1, False
+        # At the expected cost of the pass: a stall is not charged to the drafter. Nor do drafts of
+        # other policies count, which made it wider.
+        computed = [o for o in own if n > 1 and o.source not in self._beliefs.copies]
+        longer, trial = asking + drafting + self._longer(own), False
+        by_all = drafting + self._longer(computed) if computed else 0.0
         for o in outcomes:
             reply = self._replies.get(o.seq)
             if o.other_policy:
-                self._agreement.settle(o, -longer)
+                self._neighbours.settle(o.seq, -longer, -by_all)
             if o.other_policy or reply is None:
                 continue
-            gain = o.accepted - longer
-            reply.budget.settle(1 + o.accepted + o.forced, gain)
+            company = (o.accepted if o in computed else 0) - by_all
+            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply)
@@ -209,8 +223,13 @@ class Controller:
             if reply is not None and e.source in reply.status.texts:
                 reply.status.texts[e.source].learn(e.confidence, e.accepted)
 
+    def _longer(self, outcomes: Sequence[Outcome]) -> float:
+        """What their drafts are expected to have lengthened the pass by, in plain passes."""
+        curve, widest = self._prices.curve, max((o.proposed for o in outcomes), default=0)
+        return float(curve[min(widest, len(curve) - 1)]) - 1
+
     def _learn_trial(self, o: Outcome, reply: Reply) -> bool:
-        """Whether the draft was a trial. One of all requests is one look."""
+        """Whether the draft was a trial. One of all requests is one look: they share its price."""
         decided = {c.belief.source: c.decided for c in reply.decision.candidates}
         if decided.get(o.source) is not Decided.TRIAL:
             return False
@@ -253,23 +272,32 @@ class Controller:
 
     def _learn_drafts(self, outcomes: Sequence[Outcome]) -> float:
         """Learn what the passes of drafters took, which requests have in common; what was expected
-        of them, in plain tokens of each.
+        of those for our drafts, in plain tokens of each.
         """
         spent = 0.0
         probed = {o.probed.source for o in outcomes if o.probed is not None}
-        for source in {o.source for o in outcomes if o.considered} - self._beliefs.copies:
-            own = [o for o in outcomes if o.source == source and o.considered]
-            places = range(max(o.considered for o in own))
-            rows = [sum(o.considered > i for o in own) for i in places]
-            passes, one = self._prices.drafter_passes(rows), self.costs.token_seconds(source)
-            spent += passes * self._prices.token(source)
+        drafts = [o for o in outcomes if o.considered and o.source not in self._beliefs.copies]
+        for source in {o.source for o in drafts if not o.other_policy}:
+            of_all = [o for o in drafts if o.source == source]
+            own = [o for o in of_all if not o.other_policy]
+            passes, one = self._drafter_passes(of_all), self.costs.token_seconds(source)
+            spent += self._drafter_passes(own) * self._prices.token(source)
             unread = [self._replies[o.seq].state.unread for o in own if o.seq in self._replies]
             behind = [self._prices.reading_passes(source, n) - 1 for n in unread if n > KEPT_UP]
-            seconds, read = sum(o.draft_s for o in own), one * sum(behind)
-            # Among several one is behind nearly always, and only a bound would never rise again.
+            seconds, read = sum(o.draft_s for o in of_all), one * sum(behind)
+            # Among several one is behind nearly always, and a belief that only bounds correct would
+            # never rise again. So what reading takes by that belief, if any, is subtracted, unless
+            # most of the time would be: then little is known of the rest.
             known = not behind or (len(own) > 1 and one > 0 and read < seconds / 2)
             if known and source not in probed:
                 self.costs.record_draft(source, passes, seconds - read)
             else:
                 self.costs.record_draft_at_most(source, seconds / passes)
         return spent
+
+    def _drafter_passes(self, drafts: Sequence[Outcome]) -> float:
+        """Passes of a drafter over one row that take as long as those of these drafts: one for each
+        place, over the drafts that reach it.
+        """
+        places = range(max(o.considered for o in drafts))
+        return self._prices.drafter_passes([sum(o.considered > i for o in drafts) for i in places])

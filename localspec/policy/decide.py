@@ -17,7 +17,7 @@ import numpy as np
 from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NO_LIMIT, NOTHING, Budget, DraftStep
 from localspec.policy.acceptance import bin_of
-from localspec.policy.company import Together
+from localspec.policy.company import Agreed
 from localspec.policy.gain import PLENTY, Budgets, Expected
 from localspec.policy.prices import MARGIN, Prices, zero_to
 
@@ -50,7 +50,7 @@ class Decided(StrEnum):
     """It has not read the text."""
     GAIN = "gain"
     """It gains too little."""
-    OTHER = "other"
+    GIVES_WAY = "gives way"
     """Another one drafts for all requests."""
     BUDGET = "budget"
     """The budgets do not have what a draft may lose."""
@@ -78,7 +78,7 @@ class Belief:
     probe: float = math.inf
     """What reading the text that it missed costs the reply, where a probe is due that is worth it:
     0 where the session's budget pays instead."""
-    together: Together | None = None
+    agreed: Agreed | None = None
     """What all requests do with it, where there are several and it computes."""
     reads: int = NO_LIMIT
     """Most tokens that the probe reads: one, to see what a drafted token costs."""
@@ -138,9 +138,9 @@ def decide(beliefs: Sequence[Belief], unread: int, budgets: Budgets) -> Decision
 def _rate(belief: Belief) -> float:
     """Tokens for the time of a plain one, by the draft that is asked for."""
     expected, costs = belief.expected(), belief.prices.costs
-    if belief.together is None:
+    if belief.agreed is None:
         return expected.rate(belief.prices)
-    last = belief.together.depth - 1
+    last = belief.agreed.depth - 1
     return float((1 + expected.accepted()[0][last]) / costs[last])
 
 
@@ -161,8 +161,8 @@ def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:
     prices, read = belief.prices, unread <= BEHIND
     if not belief.breadth:
         return Candidate(belief, Decided.BREADTH, budgets)
-    if belief.together is not None:
-        return _in_company(belief, belief.together, budgets, read=read)
+    if belief.agreed is not None:
+        return _in_company(belief, belief.agreed, budgets, read=read)
     decided = Decided.GAIN
     gain = belief.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
     if gain > MARGIN:
@@ -174,22 +174,21 @@ def _computing(belief: Belief, unread: int, budgets: Budgets) -> Candidate:
     return Candidate(belief, decided, budgets, gain, probes)
 
 
-def _in_company(
-    belief: Belief, all_of_them: Together, budgets: Budgets, *, read: bool
-) -> Candidate:
+def _in_company(belief: Belief, agreed: Agreed, budgets: Budgets, *, read: bool) -> Candidate:
     """It is asked if all draft: they decide together."""
     decided = Decided.GAIN
-    if all_of_them.depth:
-        decided = Decided.TRIAL if all_of_them.tried else Decided.ASKED
-    elif all_of_them.other:
-        decided = Decided.OTHER
-    elif all_of_them.gain > MARGIN:
+    if agreed.depth:
+        decided = Decided.TRIAL if agreed.tried else Decided.ASKED
+    elif agreed.gives_way:
+        decided = Decided.GIVES_WAY
+    elif agreed.best_gain > MARGIN:
         decided = Decided.BUDGET
-    if not read and (all_of_them.depth or belief.expected().gain(belief.prices) > MARGIN):
+    gains = agreed.best > 0 and belief.expected().gain(belief.prices) > MARGIN
+    if not read and (agreed.depth or gains):
         decided = Decided.UNREAD
     asked = decided in {Decided.ASKED, Decided.TRIAL}
     probes = not asked and belief.probe <= budgets.looks
-    return Candidate(belief, decided, budgets, all_of_them.gain, probes)
+    return Candidate(belief, decided, budgets, agreed.best_gain, probes)
 
 
 def _pays_at(belief: Belief, prices: Prices | None, budgets: Budgets) -> bool:
@@ -211,8 +210,8 @@ def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
 
 def _step(candidate: Candidate, rate_without: float) -> DraftStep:
     belief, prices = candidate.belief, candidate.belief.prices
-    if belief.together is not None:
-        return DraftStep(belief.source, _budget(belief, belief.together.depth))
+    if belief.agreed is not None:
+        return DraftStep(belief.source, _budget(belief, belief.agreed.depth))
     depth = len(prices.costs)
     if belief.at_best is not None and candidate.decided is Decided.TRIAL:
         prices, depth = belief.at_best, min(TRIED, depth)

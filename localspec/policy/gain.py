@@ -24,7 +24,7 @@ class Budgets:
 
     reply: float
     """By this request's own drafts that are expected to pay, in the cautious case; what all draft
-    together has the budget in `localspec.policy.company.Together`."""
+    together has the budget in `localspec.policy.company.Agreed`."""
     others: float
     """By the other requests of the round, if a draft that copies is rejected; in all."""
     looks: float

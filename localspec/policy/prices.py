@@ -92,7 +92,8 @@ def most_gain(curve: Curve, cost: float) -> float:
 
 
 def row_factors(frequencies: Sequence[float]) -> list[float]:
-    """What each request is charged of the extra time of a wider pass, by how often each drafts.
+    """What each request is charged of the extra time of a wider pass, by how often each of a round
+    drafts, those of other policies included.
 
     Extra rows delay all, and serve those that draft: one that drafts alone pays for all, and where
     all draft each pays for its own rows. Fixed before a token is drawn.

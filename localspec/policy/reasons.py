@@ -134,7 +134,7 @@ def sentence(c: Candidate, shown: Status) -> Speculation:
         case Decided.UNREAD:
             why = f"the draft has not read {shown.unread} tokens of this text"
             found = parked(why, "the draft has not read this text")
-        case Decided.OTHER:
+        case Decided.GIVES_WAY:
             why = "another drafter drafts for all requests, which gains more"
             found = parked(why, "another drafter drafts now")
         case Decided.BUDGET:
@@ -151,7 +151,8 @@ def _guessed(c: Candidate, guesses: Guesses, shown: Status) -> Speculation:
     if c.belief.copies:
         why = f"no match in the text is likely enough now: {guesses}"
         return parked(why, "no likely match in the text now") if guesses.judged else NOTHING_YET
-    if c.decided is Decided.ASKED and not shown.considered:
+    no_room = c.belief.agreed is not None and not c.belief.agreed.best
+    if no_room or (c.decided is Decided.ASKED and not shown.considered):
         return NO_ROOM
     if not guesses.judged and not guesses.judged_lately:
         return MEASURING
@@ -191,8 +192,8 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
-    all_of_them, prices = c.belief.together, c.belief.prices
-    depth = _usual(c)[1] if all_of_them is None else all_of_them.best
+    agreed, prices = c.belief.agreed, c.belief.prices
+    depth = _usual(c)[1] if agreed is None else agreed.best
     times = prices.costs[depth - 1]
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
@@ -200,8 +201,8 @@ def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculati
         why = f"too little is known of the draft{_together(requests)}"
         brief = "too few guesses to tell"
     figures = f"a round with {depth} guess{'es' * (depth > 1)}"
-    if all_of_them is not None:
-        figures += f" each emits {all_of_them.emitted:.2f} times as many tokens of all, and"
+    if agreed is not None:
+        figures += f" each emits {agreed.best_emits:.2f} times as many tokens of all, and"
         return parked(f"{why}: {guesses}, and {figures} takes {times:.2f} times as long", brief)
     return parked(
         f"{why}: {guesses}, and {figures} takes {times:.1f} times as long as one without", brief
@@ -217,13 +218,13 @@ def _usual(c: Candidate) -> tuple[float, int]:
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
     """Why nothing is drafted that may pay: it may lose more than this reply has, or than all."""
-    all_of_them = c.belief.together
-    if all_of_them is None:
+    agreed = c.belief.agreed
+    if agreed is None:
         chance, best = _usual(c)
         risk, budget = c.belief.expected().risk(c.belief.prices, chance)[best - 1], c.budgets.reply
         whose = "this reply can lose"
     else:
-        risk, budget = all_of_them.risk, all_of_them.budget
+        risk, budget = agreed.best_risk, agreed.budget
         whose = f"each of {requests} replies can lose"
         if risk <= max(0.0, budget):
             why = f"{_DELAYS}{_together(requests)}: some can lose no more by them now"

@@ -21,7 +21,7 @@ from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.values import Draft, Logits, Proposal, Tokens, chain_parents
-from localspec.decode.request import NEVER, Request, StopRule
+from localspec.decode.request import NEVER, DraftRules, Request, StopRule
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Drafter
@@ -223,3 +223,21 @@ def test_a_policy_knows_who_shares_the_pass_and_learns_from_its_own_drafts() -> 
     assert [o.other_policy for o in own.outcomes] == [True, True, False]
     assert {e.seq for e in shared.evidence} == {0, 1}
     assert {e.seq for e in own.evidence} == {2}
+
+
+def test_a_policy_knows_how_far_each_request_may_draft() -> None:
+    """By its own limit, the rest of its reply, the context and the pass of all."""
+
+    class Narrow(TableTarget):
+        def deepest(self, sequences: int) -> int:
+            return 12 // sequences
+
+    house, shared = House(), Witness()
+    house.target = Narrow(TABLE, capacity=30)
+    wishes = [Wish((0, 1), 1), Wish((5, 1), 2), Wish((5, 1), 3, limit=3), Wish((1,) * 28, 4)]
+    requests = [house.begin(wish, seq) for seq, wish in enumerate(wishes)]
+    requests[1].drafting = DraftRules(most=1)
+    decode_round(requests, house.target, house.drafter, shared)
+    assert [s.room for s in shared.states] == [3, 1, 2, 2]
+    decode_round(requests[:1], house.target, house.drafter, shared)
+    assert [s.room for s in shared.states] == [12]

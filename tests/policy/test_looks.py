@@ -56,10 +56,34 @@ def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
     vain, useful = Look(1, 0), Look(1, 0)
     for now in range(9):
         vain.done(now)
-        useful.done(now)
-        useful.acted_on(now)
+        useful.done(2 * now)
+        useful.acted_on(2 * now + 1)
     assert vain.chance == pytest.approx(0.1)
     assert useful.chance == pytest.approx(1.0)
+
+
+def test_looks_of_several_requests_in_one_round_are_one_interval() -> None:
+    """Each has its price, so each counts where the share of useful ones decides."""
+    look, price = Look(2, 0, 2), Look(24, 0, 24)
+    for _ in range(8):
+        look.done(2)
+        price.done(24)
+    assert (look.wait, price.wait, look.made) == (4, 48, 8)
+    look.wait = 64
+    for _ in range(8):
+        look.acted_on(7)
+    assert (look.wait, look.useful, look.chance) == (63, 8, 1.0)
+
+
+def test_probes_of_several_requests_do_not_put_off_the_next_one_for_long() -> None:
+    policy = auto(GPU, 0.5)
+    for at in range(40):
+        states = [RequestState(s, 50 + at, at, "greedy", unread=at) for s in range(8)]
+        probes = sum(step.probe for plan in policy.plan(states) for step in plan.steps)
+        if probes:
+            break
+    assert probes > 1
+    assert policy._beliefs.looks(("model", "greedy"), 0)[0].wait == 4
 
 
 def test_the_session_saves_for_looks_a_small_share_of_its_time() -> None:
@@ -220,6 +244,14 @@ def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_thi
         policy.decide_reading(RequestState(0, 500, 0, "greedy", unread=499))
         found.append(policy.decide_reading(RequestState(0, 501, 1, "greedy", unread=500)))
     assert found[0] == found[1]
+
+
+def test_a_prompt_is_decided_on_anew_where_the_one_before_it_was_given_up() -> None:
+    """It was as long, and nothing of its reply was planned."""
+    policy = auto(CPU, 1.5)
+    assert not policy.decide_reading(replace(PROMPT, drafters=frozenset()))
+    assert policy.decide_reading(PROMPT)
+    assert policy.decide_reading(replace(PROMPT, unread=9, batch=2))  # the next part of it
 
 
 def copying(policy: Controller, tokens: int, answer: float) -> list[bool]:

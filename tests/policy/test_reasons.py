@@ -14,7 +14,7 @@ from policy_world import CPU, GPU, auto, play, steady
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.company import Member, together
+from localspec.policy.company import Member, agree
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, decide
@@ -200,7 +200,7 @@ def test_a_draft_that_this_reply_or_all_cannot_afford_says_who(
     belief = Belief("model", lambda: expected, prices)
     if requests > 1:
         members = [Member(expected, 9.0)] * requests + [Member(None, bears)]
-        belief = replace(belief, together=together(members, prices, budget))
+        belief = replace(belief, agreed=agree(members, prices, budget))
     (candidate,) = decide([belief], 0, Budgets(budget, 9.0, 0.0)).candidates
     assert candidate.decided == "budget"
     assert says in (not_affordable(candidate, requests).reason or "")

@@ -1,0 +1,36 @@
+"""What our drafts cost the requests of a round that another policy plans for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.plan import RequestState
+from localspec.policy.budgets import ReplyBudget
+
+
+class Neighbours:
+    """The accounts of requests that share our passes, and whose drafts we do not plan."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[int, tuple[int, ReplyBudget]] = {}
+        """By sequence: tokens of its prompt, and the account of the request."""
+
+    def of(self, states: Sequence[RequestState]) -> list[ReplyBudget]:
+        """Their accounts, where ``states`` are those of all requests of a round. An account goes on
+        with its request, through rounds that we do not plan too.
+        """
+        return [self._account(state) for state in states if state.other_policy]
+
+    def settle(self, seq: int, gain: float, company: float) -> None:
+        """A neighbour has won so many tokens by our drafts, or lost; see `ReplyBudget.settle`."""
+        if seq in self._accounts:
+            self._accounts[seq][1].settle(0, gain, company)
+
+    def _account(self, state: RequestState) -> ReplyBudget:
+        prompt = state.length - state.emitted
+        known, account = self._accounts.get(state.seq, (prompt, ReplyBudget()))
+        if known != prompt or state.emitted < account.emitted:  # another request has the sequence
+            account = ReplyBudget()
+        self._accounts[state.seq] = prompt, account
+        account.emitted = state.emitted
+        return account

@@ -1,0 +1,97 @@
+"""Requests that asked for no drafts of ours: they share the pass, and wait for what we draft."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localspec.core.plan import Evidence, Outcome, RequestState
+from localspec.policy.budgets import ReplyBudget
+from localspec.policy.controller import Controller
+from localspec.policy.costs import Costs
+from localspec.policy.neighbours import Neighbours
+from localspec.policy.storage import Knowledge
+
+CURVE = {1: 10.0, 4: 10.5, 8: 12.0, 16: 16.0, 32: 26.0, 64: 50.0, 128: 98.0}
+STATE = RequestState(3, 60, 10, "greedy", other_policy=True)
+
+
+@pytest.mark.parametrize("requests", [2, 8])
+def test_copies_of_one_do_not_slow_those_beside_it_that_asked_for_none(requests: int) -> None:
+    """All that it copies is right, eight tokens a round: it wins more than it pays."""
+    costs = Costs(CURVE)
+    policy = Controller(Knowledge({0: costs.copy()}), ["suffix"], free=["suffix"])
+    emitted, took, rounds = 0, 0.0, 120
+    for at in range(rounds):
+        first = RequestState(0, 100 + emitted, emitted, "greedy")
+        others = [
+            RequestState(seq, 100 + at, at, "greedy", other_policy=True)
+            for seq in range(1, requests)
+        ]
+        (step,) = policy.plan([first, *others])[0].steps
+        seen = [0.99]
+        while len(seen) <= 8 and step.pace.more(seen):
+            seen.append(0.99)
+        n = len(seen) - 1
+        emitted += 1 + n
+        seconds = costs.pass_seconds(requests * (1 + n))
+        took += seconds / costs.pass_seconds(requests)
+        outcomes = [Outcome(0, "suffix", n, n, n + 1, 0.0, seconds)]
+        outcomes += [
+            Outcome(seq, "", 0, 0, 0, 0.0, seconds, other_policy=True) for seq in range(1, requests)
+        ]
+        policy.learn(outcomes, [Evidence(0, "suffix", 0.99, True)])
+    assert rounds / took > 0.95
+    assert emitted + (requests - 1) * rounds >= requests * took * 0.99
+
+
+def test_an_account_goes_on_through_rounds_in_which_none_of_ours_runs() -> None:
+    """Nor is it told of those, or how many of its forced tokens were kept."""
+    neighbours = Neighbours()
+    (account,) = neighbours.of([STATE])
+    neighbours.settle(3, -5.0, -2.0)
+    assert neighbours.of([replace(STATE, length=75, emitted=25)]) == [account]
+    assert (account.emitted, account.won, account.company) == (25, -5.0, -2.0)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(replace(STATE, length=55, emitted=5), id="fewer tokens"),
+        pytest.param(replace(STATE, length=90, emitted=20), id="another prompt"),
+    ],
+)
+def test_a_request_that_takes_over_a_sequence_has_an_account_of_its_own(
+    state: RequestState,
+) -> None:
+    neighbours = Neighbours()
+    neighbours.of([STATE])
+    neighbours.settle(3, -30.0, 0.0)
+    assert neighbours.of([state]) == [ReplyBudget(emitted=state.emitted)]
+
+
+def test_what_a_reply_lost_by_drafts_of_all_is_no_reason_against_the_copies_of_others() -> None:
+    """One text in which the drafts of all are wrong would else forbid all others to copy."""
+    costs = Costs(CURVE, {"model": 0.5})
+    policy = Controller(Knowledge({0: costs}), ["suffix", "model"], free=["suffix"])
+    at = 0
+
+    def lose(source: str) -> float:
+        """What copies of the first may cost after rounds in which drafts of the second failed."""
+        nonlocal at
+        for _ in range(20):
+            states = [RequestState(seq, 50 + at, at, "greedy") for seq in (0, 1)]
+            policy.plan(states)
+            outcomes = [
+                Outcome(0, source, 8, 8, 8, 0.1, 20.0),
+                Outcome(1, source, 8, 0, 8, 0.1, 20.0),
+            ]
+            policy.learn(outcomes, [])
+            at += 1
+        policy.plan([replace(s, length=50 + at, emitted=at) for s in states])
+        assert policy._replies[1].budget.left < 0
+        return policy._replies[0].decision.candidates[0].budgets.others
+
+    assert lose("model") > 0
+    assert lose("suffix") == 0
