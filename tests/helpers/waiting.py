@@ -32,11 +32,12 @@ async def until_so(
     seconds: float = PATIENCE,
     *,
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    instead: Callable[[], str] = lambda: "waited in vain",
 ) -> None:
-    """Let other tasks run, by ``pause``, until something is so."""
+    """Let other tasks run, by ``pause``, until something is so; ``instead`` says what is so."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, instead()
         await pause(_PAUSE)
 
 

@@ -19,9 +19,9 @@ from tui.session.settings import Settings
 from tui.terminal import desktop
 
 
-async def wait_until(pilot, predicate, seconds=PATIENCE):
+async def wait_until(pilot, predicate, seconds=PATIENCE, **said):
     """Let the app run until something is so."""
-    await until_so(predicate, seconds, pause=pilot.pause)
+    await until_so(predicate, seconds, pause=pilot.pause, **said)
 
 
 class Chat:
@@ -59,7 +59,11 @@ class Chat:
 
     async def sees(self, text):
         """Wait until a text stands on the screen."""
-        await self.until(lambda: text in self.screen_text)
+
+        def instead():
+            return f"{text!r} is not on {self.app.screen!r}:\n{self.screen_text}"
+
+        await wait_until(self.pilot, lambda: text in self.screen_text, instead=instead)
 
     async def leave(self):
         """Close the screen over the chat."""
