@@ -259,6 +259,7 @@ class Tokenized:
 
 
 def seed_of_variant(seed: int, variant: int) -> int:
-    """The seed of one of several replies: those that follow, from 0 on behind the largest one."""
-    found = seed + variant
-    return found if found < 1 << 64 else found - (1 << 64)
+    """The seed of one of several replies: those that follow, from 0 on behind the largest one. A
+    negative one counts like the largest ones, since -1 asks for a new one.
+    """
+    return (seed + variant) % (1 << 64) if variant else seed

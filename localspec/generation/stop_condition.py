@@ -182,4 +182,6 @@ class StopCondition(StopRule):
 
     def finish(self) -> str:
         """See `StopRule.finish`."""
-        return self.stream.finish()
+        text = self.stream.finish()
+        self.limited = self.limited or self._limits.reached
+        return text

@@ -57,4 +57,4 @@ def test_a_folder_goes_along_with_two_hundred_files_at_most(tmp_path: Path) -> N
     for i in range(201):
         (tmp_path / f"{i}.txt").write_text("a")
     with pytest.raises(attachments.AttachError, match="more than 200 files"):
-        attachments.attach(f"@{tmp_path}/")
+        attachments.read(attachments.Draft(f"@{tmp_path}/"))

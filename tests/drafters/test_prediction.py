@@ -238,7 +238,7 @@ def test_a_prediction_is_asked_on_however_often_it_was_wrong() -> None:
         drafting=DraftRules(frozenset({"prediction"}), None, PredictedText(wrong, 2)),
     )
     while request.running:
-        (plan,) = policy.plan([request.state(unread=0)])
+        (plan,) = policy.plan([request.state(target, unread=0, batch=1)])
         assert plan.steps == () or plan.steps[0].source == "prediction"
         decode_round([request], target, PredictionDrafter(), Plain("shared"))
     assert request.error is None

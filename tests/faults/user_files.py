@@ -208,13 +208,13 @@ def costs(chance: Chance, folder: Path) -> str | None:
 
 def attachment(chance: Chance, folder: Path) -> str | None:
     """Messages that name files, and their contents."""
-    from tui.input.attachments import AttachError, attach
+    from tui.input.attachments import AttachError, Draft, read
 
     (folder / "a.txt").write_bytes(mutations.in_text(b"hello\nworld = 1\n" * 5, chance))
     text = mutations.in_text(b'see @a.txt and @"b c" or @/dev/null, @~x/y!', chance)
     here = Path.cwd()
     os.chdir(folder)
     try:
-        return outcome(lambda: attach(text.decode("utf-8", "replace")), AttachError)
+        return outcome(lambda: read(Draft(text.decode("utf-8", "replace"))).message, AttachError)
     finally:
         os.chdir(here)

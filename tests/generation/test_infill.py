@@ -249,6 +249,9 @@ def test_a_stop_text_in_the_token_of_a_late_line_end_ended_the_reply() -> None:
     third = ending(indent=2)
     assert [third.take(token) for token in (1, 2)] == [("c\n", None), (" ", "length")]
     assert third.limited
+    fourth = ending(" d;", indent=2)  # a text that may begin a stop text is held back
+    assert [fourth.take(token) for token in (1, 2)] == [("c\n", None), ("", None)]
+    assert (fourth.finish(), fourth.limited) == (" ", True)
 
 
 def test_a_grammar_that_a_limit_of_lines_left_incomplete_is_not_said_to_be_too_long() -> None:

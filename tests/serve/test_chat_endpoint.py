@@ -255,19 +255,16 @@ async def test_token_ids_and_origins_come_on_request(world):
     assert choice["localspec"]["sources"] == ["model", None] * 3
 
 
-@pytest.mark.parametrize("logprobs", [False, True])
-async def test_the_ids_of_the_prompt_come_once_beside_the_choices(world, logprobs):
-    asked = {"messages": [{"role": "user", "content": "a b"}], "n": 2, "return_token_ids": True}
-    whole = (await world.client.post(CHAT, json=asked)).json()
-    assert whole["prompt_token_ids"] == [0, 1]
-    assert all("prompt_token_ids" not in choice for choice in whole["choices"])
-    more = {"stream": True, "logprobs": logprobs}
-    first, *others = chunks((await world.client.post(CHAT, json=asked | more)).text)
-    assert first["prompt_token_ids"] == [0, 1]
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert not any("prompt_token_ids" in chunk for chunk in others)
-    roles = [c["choices"][0]["index"] for c in others if "role" in c["choices"][0]["delta"]]
-    assert roles == [1]
+async def test_a_chat_that_wants_ids_is_not_split_for_them_however_long_it_is(world, monkeypatch):
+    def refused(*_, **__):
+        raise UsageError("too long to be split")
+
+    monkeypatch.setattr(FakeEngine, "tokenize", refused)
+    asked = HI | {"return_token_ids": True}
+    assert (await world.client.post(CHAT, json=asked)).status_code == 200
+    streamed = await world.client.post(CHAT, json=asked | {"stream": True})
+    assert streamed.status_code == 200
+    assert '"token_ids"' in streamed.text
 
 
 async def test_a_stream_keeps_no_tokens_that_it_has_told(world):

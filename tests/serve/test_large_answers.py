@@ -31,11 +31,9 @@ SCORED = {
     "/completions": {"prompt": [1] * 900, "echo": True, "logprobs": 20, "max_tokens": 4},
 }
 IDS = {"prompt": [1] * 20_000, "return_token_ids": True, "max_tokens": 4}
-LONG = HI | {"messages": [{"role": "user", "content": "w " * 20_000}], "return_token_ids": True}
 METADATA = {"input": "Hi", "metadata": {"k": [*range(20_000)]}}
 REPEATED = {
     "/v1/completions": IDS,
-    CHAT: LONG,
     "/v1/responses": METADATA,
 }
 
@@ -99,7 +97,6 @@ ORIGINS = HI | {"stream": True, "localspec": {"origins": True}}
 STREAMS = {
     "echo": ("/v1/completions", ECHO, 4),
     "ids": ("/v1/completions", IDS | {"stream": True}, 4),
-    "ids of a chat": (CHAT, LONG | {"stream": True}, 4),
     "end": ("/v1/responses", SCORES, 600),
     "call": ("/v1/responses", SCORES | {"tools": [TOOL]}, 600),
     "request": ("/v1/responses", METADATA | {"stream": True}, 4),

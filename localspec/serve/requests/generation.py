@@ -177,7 +177,7 @@ class Extras(Struct, frozen=True):
     continuous_usage: bool = False
     """Whether every chunk of it has the usage so far, as vLLM has it."""
     token_ids: bool = False
-    """Ids of the tokens of prompt and reply, as vLLM has them."""
+    """Ids of the tokens of the reply, and of its prompt where that is no chat, as vLLM has them."""
     origins: bool = False
     """Where each token came from."""
     strict: bool = False

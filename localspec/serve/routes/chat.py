@@ -94,14 +94,9 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:1], stats, sum(reader.reasoning_tokens for reader in self._readers))
 
-    async def _begin(self) -> None:
-        if self._asked.extras.token_ids:
-            self._prompts[0] = await self._split(0)
-
     def _whole(self, found: Replies) -> dict[str, Any]:
         prompt = scored(found[0][0])
-        scores = {} if prompt is None else {"prompt_logprobs": prompt}
-        return super()._whole(found) | self._prompts[0].ids | scores
+        return super()._whole(found) | ({} if prompt is None else {"prompt_logprobs": prompt})
 
     def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         reader, extras = self._readers[index], self._asked.extras
@@ -121,12 +116,6 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
             "finish_reason": self._reason(index, reply),
         }
         return choice | extra(tokens, extras) | {"localspec": own(events, reply, extras)}
-
-    def _first_of(self, index: int) -> Iterable[Chunk]:
-        if self._prompts[index].tokens:
-            self._begun.add(index)
-            role = {"delta": {"role": "assistant", "content": ""}}
-            yield self._chunk(index, role) | self._prompts[index].ids
 
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         found, extras = list[Chunk](), self._asked.extras
