@@ -9,6 +9,7 @@ from localspec.core import json_text
 from localspec.core.emitted import Origin, PromptScored, TokenLogprobs
 from localspec.core.errors import UsageError
 from localspec.core.picture import Picture
+from localspec.core.round_counts import DrafterStats, RoundFigures
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the user did."""
@@ -183,29 +184,6 @@ _LARGEST_ERROR = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class RoundFigures:
-    """Counts and times of one round of one request."""
-
-    drafted: int
-    verified: int
-    accepted: int
-    emitted: int
-    draft_seconds: float
-    verify_seconds: float
-    seconds: float
-    """The whole round."""
-    source: str
-    forced: int = field(default=0, kw_only=True)
-    """Drafted tokens that a grammar forced, which `source` did not propose."""
-    forced_accepted: int = field(default=0, kw_only=True)
-    """Forced tokens that were accepted: all that were reached."""
-    corrected: int = field(default=0, kw_only=True)
-    """1 where the draft went on behind the accepted tokens, and the target otherwise."""
-    probe_seconds: float = field(default=0.0, kw_only=True)
-    """Those seconds of drafting that were the probe of another drafter."""
-
-
-@dataclass(frozen=True, slots=True)
 class Round(RoundFigures):
     """One finished round, after its tokens."""
 
@@ -225,25 +203,6 @@ class Notice:
     """Something the user should know, in one line."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterStats:
-    """The contribution of one drafter."""
-
-    drafted: int = 0
-    verified: int = 0
-    accepted: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, more: DrafterStats) -> DrafterStats:
-        """Both contributions together."""
-        return DrafterStats(
-            self.drafted + more.drafted,
-            self.verified + more.verified,
-            self.accepted + more.accepted,
-            self.seconds + more.seconds,
-        )
 
 
 Clock = Literal["engine", "arrivals", "request"]

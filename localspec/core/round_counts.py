@@ -7,10 +7,51 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from localspec.core.emitted import GRAMMAR
-from localspec.core.events import DrafterStats, RoundFigures
 
 _PLACES = 512
 """Places of a draft that are counted: no drafter of ours has more, whatever a server says."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures:
+    """Counts and times of one round of one request."""
+
+    drafted: int
+    verified: int
+    accepted: int
+    emitted: int
+    draft_seconds: float
+    verify_seconds: float
+    seconds: float
+    """The whole round."""
+    source: str
+    forced: int = field(default=0, kw_only=True)
+    """Drafted tokens that a grammar forced, which `source` did not propose."""
+    forced_accepted: int = field(default=0, kw_only=True)
+    """Forced tokens that were accepted: all that were reached."""
+    corrected: int = field(default=0, kw_only=True)
+    """1 where the draft went on behind the accepted tokens, and the target otherwise."""
+    probe_seconds: float = field(default=0.0, kw_only=True)
+    """The part of `draft_seconds` that was the probe of another drafter."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStats:
+    """The contribution of one drafter."""
+
+    drafted: int = 0
+    verified: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, more: DrafterStats) -> DrafterStats:
+        """Both contributions together."""
+        return DrafterStats(
+            self.drafted + more.drafted,
+            self.verified + more.verified,
+            self.accepted + more.accepted,
+            self.seconds + more.seconds,
+        )
 
 
 @dataclass(slots=True)

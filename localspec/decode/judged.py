@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core.emitted import Origin
-from localspec.core.events import RoundFigures
 from localspec.core.logits import LogitsProcessor
+from localspec.core.round_counts import RoundFigures
 from localspec.core.values import Distribution, Draft, Emitted, Logits, TokenView, Verdict
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec.core.errors import AuditError, ContextFullError, LocalspecError, PassRefusedError
-from localspec.core.events import RoundFigures
 from localspec.core.plan import Outcome
+from localspec.core.round_counts import RoundFigures
 from localspec.core.target import Target, Work
 from localspec.core.values import Draft, Emitted, Scores, Verdict
 from localspec.decode.judged import Judged

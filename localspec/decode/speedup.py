@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from localspec.core.events import QUICKEST_PLAIN, RoundFigures, Speedup
+from localspec.core.events import QUICKEST_PLAIN, Speedup
+from localspec.core.round_counts import RoundFigures
 from localspec.policy.costs import Costs
 
 _STALL = 3.0

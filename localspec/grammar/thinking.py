@@ -47,9 +47,9 @@ def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
 
 
 def rest_of_thought(prompt: str, thought: str, answer: str, found: Sequence[str]) -> str:
-    """What stands between a prompt and the beginning of the ``answer`` to it that is continued: the
-    ``thought`` and the marker behind it, where the prompt ends inside a thinking with these
-    ``markers``. Without a thought, what is continued may be one.
+    """The text between a prompt and the beginning of its ``answer`` that is continued: the
+    ``thought`` and the marker behind it, where the prompt ends inside a thinking with the markers
+    ``found``, else nothing. Without a thought, what is continued may be one.
     """
     if not thought or not begun(prompt, "", found) or any(end in answer for end in found[1:]):
         return ""

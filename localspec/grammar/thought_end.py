@@ -72,8 +72,8 @@ class ThoughtEnd:
 
 
 def _beyond(marker: bytes, vocabulary: Iterable[bytes]) -> list[tuple[int, Ids]]:
-    """The tokens that complete a marker and go on with more than white space, by how much of it
-    stands before them.
+    """The tokens that complete a marker and go on with more than white space, by the length of the
+    marker's part before them.
     """
     ends = tuple(marker[length:] for length in range(1, len(marker)))
     found: dict[int, list[int]] = {}

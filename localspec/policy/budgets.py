@@ -35,7 +35,7 @@ class ReplyBudget:
     won: float = 0.0
     """Tokens won on plain decoding, less those lost."""
     company: float = 0.0
-    """Of these, tokens won by drafts of all requests, less those lost."""
+    """The part of `won` that drafts of all requests brought, or lost."""
     spent: float = 0.0
     """Tokens that probes took, of those lost."""
     rejected: float = 1.0
@@ -102,7 +102,7 @@ class Look:
     useful: int = 0
     """Looks so far, and those after which something else was done."""
     open: int = 0
-    """Those of the last round that had any which may still turn out to be useful."""
+    """Looks of the last round that had any, as long as they may turn out to be useful."""
     _counted: int = -1
     """The last round of looks, or that was acted on: it changes the interval once."""
 

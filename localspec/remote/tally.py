@@ -17,12 +17,11 @@ from localspec.core.events import (
     Reply,
     ReplyEvent,
     Round,
-    RoundFigures,
     Speculation,
     Stats,
     Token,
 )
-from localspec.core.round_counts import RoundCounts
+from localspec.core.round_counts import RoundCounts, RoundFigures
 from localspec.remote.chunk import Chunk
 from localspec.remote.measured import Arrivals
 from localspec.remote.probe import NOT_REPORTED

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localspec.core.events import DrafterStats, Round, Speculation
+from localspec.core.events import Round, Speculation
 from localspec.core.reply_tally import ReplyTally
-from localspec.core.round_counts import RoundCounts
+from localspec.core.round_counts import DrafterStats, RoundCounts
 from tui.session.meter import Meter
 
 

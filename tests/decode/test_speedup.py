@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from localspec.core.events import RoundFigures, Speedup
+from localspec.core.events import Speedup
+from localspec.core.round_counts import RoundFigures
 from localspec.decode.speedup import SpeedupEstimate
 from localspec.policy.costs import Costs
 

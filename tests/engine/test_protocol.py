@@ -14,7 +14,6 @@ from localspec.core import codec, errors
 from localspec.core.emitted import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import DefectError, EngineError, LocalspecError, UsageError
 from localspec.core.events import (
-    DrafterStats,
     Finished,
     Loading,
     Message,
@@ -32,6 +31,7 @@ from localspec.core.events import (
 )
 from localspec.core.logits import Sampling
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.round_counts import DrafterStats
 from localspec.core.values import Origin
 from localspec.engine import protocol
 from localspec.engine.messages import (

@@ -12,7 +12,6 @@ from localspec.chats.values import ChatMessage, new_message_id
 from localspec.core.errors import EngineError, Interrupted
 from localspec.core.events import (
     Candidate,
-    DrafterStats,
     Examination,
     Finished,
     Loading,
@@ -27,6 +26,7 @@ from localspec.core.events import (
     Stats,
     Token,
 )
+from localspec.core.round_counts import DrafterStats
 from localspec.core.values import Origin
 
 LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."

@@ -100,7 +100,7 @@ class Answering:
         self._waiting = _by_first(self._requests)
         """By each request that reads a prompt, those that wait until it has read it for them."""
         self._records: dict[int, ReplyRecord] = {}
-        """Of the replies that the engine was asked for."""
+        """The records of the replies that the engine was asked for, by reply."""
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()

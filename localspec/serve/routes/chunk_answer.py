@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from msgspec import Struct
-
-from localspec.core.emitted import PromptScored
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.sse import DONE, Chunks
@@ -22,30 +19,6 @@ from localspec.serve.routes.replying import A, Answer
 
 Chunk = dict[str, Any]
 """A chunk without the fields that all chunks of a stream have."""
-_ACCEPTED = (Reading, PromptScored, Token, Finished)
-"""Events of a reply that nothing refuses any more."""
-_TOKEN_BYTES = 8
-"""Of an answer, for each token of a prompt that it repeats."""
-_ID_BYTES, _PIECE_BYTES = 40, 64
-"""In memory, for each token of a prompt that is repeated, by its id and by its text."""
-
-
-class RepeatedPrompt(Struct, frozen=True):
-    """The prompt of a reply, as far as the answer repeats it."""
-
-    text: str = ""
-    tokens: tuple[int, ...] = ()
-    pieces: tuple[str, ...] = ()
-
-    @property
-    def ids(self) -> dict[str, Any]:
-        """vLLM's field, where it is wanted."""
-        return {"prompt_token_ids": list(self.tokens)} if self.tokens else {}
-
-    @property
-    def ids_size(self) -> int:
-        """Bytes, about, of the ids in an answer."""
-        return _TOKEN_BYTES * len(self.tokens)
 
 
 class ChunkAnswer(Answer[A]):
@@ -63,41 +36,10 @@ class ChunkAnswer(Answer[A]):
 
     def __init__(self, answering: Answering, asked: A) -> None:
         super().__init__(answering, asked)
-        self._prompts = [RepeatedPrompt()] * len(asked.replies)
-        """By reply."""
-        self._accepted: set[int] = set()
-        """The replies in a stream that nothing refuses any more."""
         self._finished: dict[int, Stats] = {}
         self._prompts_read: dict[int, int] = {}
         self._emitted: Counter[int] = Counter()
         """Tokens of each reply so far, and above those of its prompt, for the usage so far."""
-
-    async def _split(
-        self, index: int, *, text: bool = False, pieces: bool = False
-    ) -> RepeatedPrompt:
-        """The prompt of a reply, with its ids where the request wants them.
-
-        Raises:
-            ApiError: there is no memory for it, or the engine refuses.
-        """
-        known = await self._answering.tokenize(index)
-        found = RepeatedPrompt(
-            known.text if text else "",
-            known.tokens if self._asked.extras.token_ids else (),
-            known.pieces if pieces else (),
-        )
-        body = self._answering.record.caller.body
-        if body is not None:
-            body.answer(_ID_BYTES * len(found.tokens) + _PIECE_BYTES * len(found.pieces))
-        return found
-
-    @property
-    def _repeated(self) -> int:
-        return sum(len(one.text) + one.ids_size for one in self._prompts)
-
-    def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
-        ids = 0 if index in self._accepted else self._prompts[index].ids_size
-        return super()._again(index, events) + ids
 
     @abstractmethod
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
@@ -133,19 +75,15 @@ class ChunkAnswer(Answer[A]):
         """The chunks before those of the replies."""
         return ()
 
-    def _first_of(self, index: int) -> Iterable[Chunk]:
-        """The chunks before the others of a reply, with the ids of its prompt. Whatever refuses the
-        request comes before the prompt is read, and becomes its status.
-        """
-        del index
+    def _first_of(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[Chunk]:
+        """The chunks that come before all others of a reply, with the next of its events."""
+        del index, events
         return ()
 
     def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         if self._asked.extras.continuous_usage:
             self._count(index, events)
-        if index not in self._accepted and any(isinstance(e, _ACCEPTED) for e in events):
-            self._accepted.add(index)
-            yield from map(self._chunks.sse, self._first_of(index))
+        yield from map(self._chunks.sse, self._first_of(index, events))
         if self._asked.extras.progress:
             yield from map(self._chunks.sse, self._progress(index, events))
         yield from map(self._chunks.sse, self._round(index, events))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from localspec.core.emitted import PromptScored, TokenLogprobs
-from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
+from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
@@ -30,6 +31,12 @@ from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
+_ACCEPTED = (Reading, PromptScored, Token, Finished)
+"""Events of a reply that nothing refuses any more."""
+_TOKEN_BYTES = 8
+"""Size of a prompt's token in an answer that repeats its id."""
+_ID_BYTES, _PIECE_BYTES = 40, 64
+"""Memory for each token of a prompt that is repeated, by its id and by its text."""
 SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
@@ -71,6 +78,24 @@ def _read(received: Received[CompletionBody]) -> CompletionAsked:
     )
 
 
+class RepeatedPrompt(Struct, frozen=True):
+    """The prompt of a reply, as far as the answer repeats it."""
+
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """vLLM's field, where it is wanted."""
+        return {"prompt_token_ids": list(self.tokens)} if self.tokens else {}
+
+    @property
+    def ids_size(self) -> int:
+        """Bytes, about, of the ids in an answer."""
+        return _TOKEN_BYTES * len(self.tokens)
+
+
 class CompletionAnswer(ChunkAnswer[CompletionAsked]):
     """The answer."""
 
@@ -82,15 +107,34 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
         super().__init__(answering, asked)
         self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
         self._shown = [0] * len(asked.replies)
+        self._prompts = [RepeatedPrompt()] * len(asked.replies)
+        """By reply."""
+        self._accepted: set[int] = set()
+        """The replies in a stream that nothing refuses any more."""
 
     async def _begin(self) -> None:
-        asked = self._asked
+        asked, body = self._asked, self._answering.record.caller.body
         if not asked.echo and not asked.extras.token_ids:
             return
         pieces = asked.echo and asked.logprobs is not None
         for first in range(0, len(asked.replies), asked.choices):
-            prompt = await self._split(first, text=asked.echo, pieces=pieces)
+            known = await self._answering.tokenize(first)
+            prompt = RepeatedPrompt(
+                known.text if asked.echo else "",
+                known.tokens if asked.extras.token_ids else (),
+                known.pieces if pieces else (),
+            )
+            if body is not None:
+                body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
             self._prompts[first : first + asked.choices] = [prompt] * asked.choices
+
+    @property
+    def _repeated(self) -> int:
+        return sum(len(one.text) + one.ids_size for one in self._prompts)
+
+    def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
+        ids = 0 if index in self._accepted else self._prompts[index].ids_size
+        return super()._again(index, events) + ids
 
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:: self._asked.choices], stats)
@@ -124,7 +168,13 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
         for index, prompt in enumerate(self._prompts if self._asked.echo else ()):
             yield self._chunk(index, {"text": prompt.text}, **prompt.ids)
 
-    def _first_of(self, index: int) -> Iterable[Chunk]:
+    def _first_of(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[Chunk]:
+        """The ids of its prompt. Whatever refuses the request comes before the prompt is read, and
+        becomes its status.
+        """
+        if index in self._accepted or not any(isinstance(e, _ACCEPTED) for e in events):
+            return
+        self._accepted.add(index)
         prompt = self._prompts[index]
         if prompt.tokens and not self._asked.echo:
             yield self._chunk(index, self.nothing, **prompt.ids)
