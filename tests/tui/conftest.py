@@ -9,6 +9,7 @@ from waiting import PATIENCE, until_so
 sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
 
 from fake_engine import FakeEngine
+from pictures import strips
 
 from localspec.core.logits import Sampling
 from localspec.core.processes import children
@@ -111,8 +112,8 @@ class Chat:
         """The text on the screen, line by line."""
         if isinstance(self.app.screen, ChatScreen):
             self.app.screen.catch_up()  # rows drawn without a layout are not in Textual's picture
-        strips = self.app.screen._compositor.render_strips()
-        lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+        rows = strips(self.app)
+        lines = ["".join(segment.text for segment in row).rstrip() for row in rows]
         return "\n".join(lines)
 
 

@@ -8,6 +8,8 @@ import itertools
 import os
 from pathlib import Path
 
+from textual._context import visible_screen_stack
+
 FOLDER = Path(__file__).parent / "snapshots"
 UPDATE = "UPDATE_SNAPSHOTS"
 """Set in the environment, the pictures that are kept are made anew."""
@@ -15,12 +17,25 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _WORDS = ("bold", "dim", "italic", "underline", "strike", "reverse")
 
 
+def strips(app):
+    """The rows of the screen, and of what is seen of the screens below it.
+
+    The variable is set as where Textual draws: without it, what stands below a transparent screen
+    is left out, and stays so until that screen changes, since the rows are kept.
+    """
+    mark = visible_screen_stack.set(app._background_screens)
+    try:
+        return app.screen._compositor.render_strips()
+    finally:
+        visible_screen_stack.reset(mark)
+
+
 def picture(app) -> str:
     """The screen of an app: its rows, the letter of each character's style, and what these mean.
 
     The style that most of the screen has is a dot, and left out at the end of a row.
     """
-    rows = [list(_cells(strip)) for strip in app.screen._compositor.render_strips()]
+    rows = [list(_cells(strip)) for strip in strips(app)]
     common = collections.Counter()
     for text, style in itertools.chain(*rows):
         common[style] += len(text)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from fake_engine import LONG, Script
+from pictures import strips
 from textual import events
 from textual._xterm_parser import XTermParser
 
@@ -228,8 +229,9 @@ async def test_what_a_terminal_would_obey_is_sent_to_the_model_alone(chat):
     async with chat() as c:
         c.composer.post_message(events.Paste(text))
         await c.sees("a�[31mred�1m�")
-        strips = c.app.screen._compositor.render_strips()
-        assert not any(char in s.text for line in strips for s in line for char in "\x1b\x9b\x07")
+        assert not any(
+            char in s.text for line in strips(c.app) for s in line for char in "\x1b\x9b\x07"
+        )
         await c.pilot.press("enter")
         await c.until(lambda: c.engine.asked)
         assert c.engine.asked[0][-1].content == text

@@ -2,6 +2,7 @@
 
 import pytest
 from fake_engine import LONG, FakeEngine, Script
+from pictures import strips
 
 from localspec.config import settings as config_settings
 from localspec.core.errors import (
@@ -94,8 +95,7 @@ async def test_all_text_can_be_read(chat, theme):
 
 def text_and_ground(c):
     """Colours of letters and what is behind them, wherever there are some."""
-    strips = c.app.screen._compositor.render_strips()
-    segments = [s for strip in strips for s in strip if any(map(str.isalnum, s.text))]
+    segments = [s for strip in strips(c.app) for s in strip if any(map(str.isalnum, s.text))]
     return {(s.style.color.triplet, s.style.bgcolor.triplet) for s in segments}
 
 
@@ -119,7 +119,7 @@ async def test_without_colour_text_is_never_as_dark_as_what_is_behind_it(chat, m
         await c.ask("Hello")
         styles = [
             segment.style
-            for strip in c.app.screen._compositor.render_strips()
+            for strip in strips(c.app)
             for segment in strip
             if segment.text.strip() and segment.style is not None
         ]
@@ -170,6 +170,17 @@ async def test_the_theme_under_the_cursor_is_shown_and_escape_brings_the_one_bef
         assert c.app.theme != before
 
 
+async def test_the_chat_below_a_screen_is_seen_before_textual_has_drawn_it_again(chat):
+    async with chat(Script("Fine.")) as c:
+        await c.ask("Hello")
+        c.app.action_change_theme()
+        await c.until(lambda: isinstance(c.app.screen, ThemesScreen) and c.app.screen.is_mounted)
+        await c.pilot.pause()
+        for _ in range(2):  # the first look may find what an earlier drawing has left
+            c.app.screen.refresh()  # as the chat has it do where the chat itself was drawn
+            assert "Fine." in c.screen_text
+
+
 async def test_a_question_an_error_and_a_quotation_look_different(chat):
     async with chat(Script("> quoted")) as c:
         await c.ask("asked")
@@ -190,6 +201,7 @@ async def test_the_light_terminal_theme_writes_black_on_white_on_a_dark_terminal
         c.app.theme = "ansi-light"
         await c.ask("Hello")
         await c.sees("Fine.")
-        strips = c.app.screen._compositor.render_strips()
-        style = next(part.style for strip in strips for part in strip if "Fine." in part.text)
+        style = next(
+            part.style for strip in strips(c.app) for part in strip if "Fine." in part.text
+        )
         assert (style.color.number, style.bgcolor.number) == (0, 15)
