@@ -25,6 +25,7 @@ class RoundFigures:
     seconds: float
     """The whole round."""
     source: str
+    """Name of the drafter that was asked, also where it drafted nothing."""
     forced: int = field(default=0, kw_only=True)
     """Drafted tokens that a grammar forced, which `source` did not propose."""
     forced_accepted: int = field(default=0, kw_only=True)
