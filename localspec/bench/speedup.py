@@ -260,7 +260,7 @@ def _measured(
     seconds = sum(s.decode_seconds for s in drafted)
     inside = sum(s.draft_seconds + s.verify_seconds for s in drafted)
     positions = RoundCounts.of(with_draft).per_position
-    cost = _mean_cost(with_draft, draft_costs)
+    cost = mean_cost(with_draft, draft_costs)
     bound, length = best_fixed(positions, curve, cost) if len(curve) > 1 else (1.0, 0)
     mean_length = statistics.mean(r.drafted for r in with_draft) if with_draft else 0.0
     return Measured(
@@ -289,7 +289,8 @@ def _measured(
     )
 
 
-def _mean_cost(rounds: Sequence[Round], costs: Mapping[str, float]) -> float:
-    """Seconds a drafted token, over the drafters that drafted them."""
+def mean_cost(rounds: Sequence[Round], costs: Mapping[str, float]) -> float:
+    """Seconds a drafted token, over the drafters that drafted them; forced ones cost none."""
     tokens = sum(r.drafted for r in rounds)
-    return sum(r.drafted * costs.get(r.source, 0.0) for r in rounds) / tokens if tokens else 0.0
+    seconds = sum((r.drafted - r.forced) * costs.get(r.source, 0.0) for r in rounds)
+    return seconds / tokens if tokens else 0.0

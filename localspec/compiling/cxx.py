@@ -17,6 +17,7 @@ from pathlib import Path
 from localspec.compiling import own_build
 from localspec.core.errors import LocalspecError
 from localspec.core.files import defects
+from localspec.core.processes import commands
 
 _ELSEWHERE = {
     "memory ran out: close other programs": re.compile(
@@ -83,14 +84,8 @@ def run(line: list[str], patience_s: float, what: str) -> Failure | None:
         LocalspecError: it takes too long, or cannot be started.
     """
     try:
-        done = subprocess.run(
-            line,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=patience_s,
-            env={**os.environ, "LC_ALL": "C"},  # why it failed is read from its messages
-            check=False,
-        )
+        # Why it failed is read from its messages.
+        done = commands.run(line, patience_s, env={**os.environ, "LC_ALL": "C"})
     except subprocess.TimeoutExpired:
         raise LocalspecError(f"compiling {what} takes longer than {patience_s:.0f} s") from None
     except OSError as error:

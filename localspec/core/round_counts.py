@@ -25,6 +25,7 @@ class RoundFigures:
     seconds: float
     """The whole round."""
     source: str
+    """Name of the drafter that was asked, also where it drafted nothing."""
     forced: int = field(default=0, kw_only=True)
     """Drafted tokens that a grammar forced, which `source` did not propose."""
     forced_accepted: int = field(default=0, kw_only=True)
@@ -37,7 +38,7 @@ class RoundFigures:
 
 @dataclass(frozen=True, slots=True)
 class DrafterStats:
-    """The contribution of one drafter."""
+    """The contribution of one drafter; seconds alone where none of its guesses was drafted."""
 
     drafted: int = 0
     verified: int = 0
@@ -94,8 +95,8 @@ class RoundCounts:
         forced, kept = done.forced, done.forced_accepted
         if forced:
             self._credit(GRAMMAR, DrafterStats(forced, kept, kept))
-        if own := done.drafted - forced:
-            seconds = done.draft_seconds - done.probe_seconds
+        own, seconds = done.drafted - forced, done.draft_seconds - done.probe_seconds
+        if own or seconds > 0:  # it may have computed guesses and refused them
             judged, accepted = done.verified - kept, done.accepted - kept
             self._credit(done.source, DrafterStats(own, judged, accepted, seconds))
         places = min(done.accepted + done.corrected, _PLACES)

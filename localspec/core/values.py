@@ -105,7 +105,7 @@ class Draft:
     probs: tuple[Distribution, ...] | None
     """The q that node i was drawn from; None iff DETERMINISTIC or COUPLED."""
     source: str
-    """Name of the drafter, for statistics and the interface."""
+    """Name of the drafter that was asked, whose time it was; nodes have `source_of`."""
     seconds: float = 0.0
     """Time spent on drafting it, and on the probe."""
     considered: int = 0

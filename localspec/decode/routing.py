@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from localspec.core.emitted import GRAMMAR
 from localspec.core.errors import DecodeError, Interrupted
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
@@ -180,6 +179,8 @@ def _beside(probed: Probed | None, draft: Draft) -> Draft:
 def guided(draft: Draft, ask: Ask) -> Draft:
     """The draft cut and extended by the request's grammar; ``ask.room`` is its longest path.
 
+    It keeps the name of the drafter that took the time for it, also where all tokens are forced.
+
     Only drafts that are fixed given the text are cut. Tokens drawn from q were drawn under the
     mask, and leaving one out because of its value would make rejection sampling wrong.
     """
@@ -208,7 +209,6 @@ def guided(draft: Draft, ask: Ask) -> Draft:
         tokens=np.array(tokens, np.int32),
         parents=chain_parents(len(tokens)),
         probs=None if draft.probs is None else (*draft.probs, *map(one_hot, added)),
-        source=draft.source if len(draft) else GRAMMAR,
         forced=frozenset(forced),
     )
 

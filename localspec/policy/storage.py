@@ -16,7 +16,7 @@ from localspec.core.files import measured
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
-FORMAT = 4
+FORMAT = 5
 _LARGEST = 1 << 20
 """Most bytes of a valid file."""
 _Width = Annotated[int, Meta(ge=1, le=1 << 20)]

@@ -13,6 +13,7 @@ import subprocess
 from localspec.config import settings as config_settings
 from localspec.core import settings_schema as schema
 from localspec.core.errors import AccessError, UsageError
+from localspec.core.processes import commands
 from localspec.remote.address import Address
 
 OWN = "LOCALSPEC_API_KEY"
@@ -85,7 +86,7 @@ def _asked(command: str) -> str:
     if not words:
         raise UsageError(f"this is no command: {command!r} (set by {place})")
     try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=_PATIENCE, check=False)
+        done = commands.run(words, _PATIENCE, stdin=None, stderr=None)  # it may ask the user
     except subprocess.TimeoutExpired:
         raise AccessError(f"{words[0]} gave no key within {_PATIENCE:.0f} s ({place})") from None
     except OSError as error:

@@ -308,8 +308,10 @@ class Tally:
     def _stats(self) -> Stats:
         emitted = self._emitted or len(self._ids)
         reported, state = self.reported, self._state(final=True)
-        accepted = min(reported.accepted, emitted) if reported is not None else 0
         told = self._told and reported is not None
+        # What grows with the end alone is of a round whose first token ends the text.
+        judged = self._announced if told else reported
+        accepted = min(judged.accepted, emitted) if judged is not None else 0
         counted = self._told or reported is not None or state.state == "off"
         clock, prompt, decode = self._seconds()
         return Stats(
@@ -319,7 +321,7 @@ class Tally:
             # Each round emits one token of the target behind the accepted ones.
             rounds=emitted - accepted if counted else 0,
             drafted=reported.drafted if reported is not None else 0,
-            verified=self._announced.verified if told else (reported and reported.verified) or 0,
+            verified=(judged and judged.verified) or 0,
             accepted=accepted,
             per_position=self._announced.per_position
             or (reported.per_position if reported is not None else ()),

@@ -17,6 +17,7 @@ from localspec.bench.speedup import Answered, Bench, Measured, Measuring, answer
 from localspec.bench.tool_workloads import TOOL_WORKLOADS
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
+from localspec.core.events import Round, Speculation
 from localspec.core.files import paths
 from localspec.loading.policy import MeasuredControl
 
@@ -234,3 +235,10 @@ def test_prompts_are_not_repeated() -> None:
     prompts = [p for w in (*WORKLOADS, *TOOL_WORKLOADS) for p in w.prompts]
     assert len(WORKLOADS) == 8
     assert len(set(prompts)) == len(prompts)
+
+
+def test_what_a_grammar_forced_cost_no_drafter_anything() -> None:
+    on = Speculation("on")
+    mixed = Round(6, 6, 6, 7, 0.1, 0.1, 0.3, "model", 9, on, forced=4, forced_accepted=4)
+    forced = Round(2, 2, 2, 3, 0.1, 0.1, 0.3, "model", 9, on, forced=2, forced_accepted=2)
+    assert speedup.mean_cost([mixed, forced], {"model": 0.004}) == pytest.approx(0.001)

@@ -43,6 +43,17 @@ def test_forced_tokens_and_probes_are_not_those_of_the_drafter():
     assert RoundCounts.of([PROBED]).by_drafter == {"model": DrafterStats(2, 1, 0, 0.125)}
 
 
+def test_what_a_drafter_took_is_its_own_where_it_drafted_nothing_or_a_grammar_all():
+    refused, looked = a_round(0, 0, 0), a_round(0, 0, 0, probe_seconds=0.25)
+    forced = a_round(3, 3, 3, forced=3, forced_accepted=3)
+    assert RoundCounts.of([refused]).by_drafter == {"model": DrafterStats(seconds=0.25)}
+    assert RoundCounts.of([looked]).by_drafter == {}
+    assert RoundCounts.of([forced, MISS]).by_drafter == {
+        "grammar": DrafterStats(3, 3, 3),
+        "model": DrafterStats(6, 6, 1, 0.5),
+    }
+
+
 def test_the_chat_and_a_stopped_reply_have_the_same_account():
     rounds = [SIBLING, MISS, FORCED, PROBED, a_round(0, 0, 0)]
     meter, tally = Meter(), ReplyTally(1)

@@ -15,7 +15,8 @@ from localspec.core.emitted import Origin
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, Evidence, RequestState
-from localspec.core.values import Draft, Proposal, chain_parents
+from localspec.core.round_counts import DrafterStats
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
@@ -194,6 +195,32 @@ class _Guess(Drafter):
         n = len(self._tokens)
         tokens = np.array(self._tokens, np.int32)
         return [Draft(tokens, chain_parents(n), Proposal.DETERMINISTIC, None, self.name)]
+
+
+class _Unsure(Drafter):
+    """Computes a q in every round, and drafts nothing."""
+
+    name = "unsure"
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [no_draft(self.name, 0.25, 1) for _ in asks]
+
+
+def test_tokens_forced_behind_an_empty_draft_are_the_grammars_and_its_time_is_the_drafters() -> (
+    None
+):
+    one = request(rule=script(2, 1, 3, 2, 2))
+    target = TableTarget(TARGET)
+    target.read(0, PROMPT[:-1])
+    (result,) = decode_round([one], target, _Unsure(), Fixed(3))
+    outcome = result.outcome()
+    assert (outcome.source, outcome.considered, outcome.draft_s) == ("unsure", 1, 0.25)
+    assert (outcome.proposed, outcome.forced) == (0, 5)
+    assert [e.source for e in one.emitted[:-1]] == ["grammar"] * 4
+    assert one.tally.by_drafter == {
+        "grammar": DrafterStats(5, 5, 5),
+        "unsure": DrafterStats(seconds=0.25),
+    }
 
 
 def test_a_copied_draft_is_cut_at_the_first_forbidden_token_and_goes_on_with_forced_ones() -> None:

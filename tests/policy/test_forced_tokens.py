@@ -1,15 +1,22 @@
-"""Many requests at once: rounds without drafts are seldom, whatever their grammars force."""
+"""What grammars force makes neither rounds without drafts nor costs of drafters."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
+import tables
+from ruled import turns
 
-from localspec.core.plan import Evidence, Outcome, RequestState
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
+from localspec.core.values import Draft, no_draft
+from localspec.decode.verifiers import Match
+from localspec.drafters.base import Ask, Off
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
+from localspec.testing import Fixed
 
 FLAT = {n: 0.02 * (1 + 0.01 * n) for n in (1, 2, 3, 4, 8, 16, 32, 63)}
 """Seconds by width: drafts pay."""
@@ -58,3 +65,29 @@ def test_rounds_without_drafts_stay_seldom(requests: int, forced: float) -> None
     share, longest = shares(requests, forced)
     assert longest <= 2
     assert share < 0.05
+
+
+class _Asking(Controller):
+    """Has the drafter asked in every round, whatever it decides."""
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        super().plan(states)
+        return Fixed(3).plan(states)
+
+
+class _Unsure(Off):
+    """Computes a q in every round, and drafts nothing."""
+
+    name = "unsure"
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [no_draft(self.name, 1e-4, 1) for _ in asks]
+
+
+@pytest.mark.parametrize("free", [[], ["unsure"]], ids=["computes", "copies"])
+def test_no_cost_is_learnt_of_what_a_grammar_forces(free: list[str]) -> None:
+    costs = Costs({1: 0.001, 2: 0.0011, 4: 0.0012, 8: 0.0013})
+    policy = _Asking(Knowledge({0: costs}), ["unsure"], free=free)
+    table = tables.random_table(21, v=4, sharpness=1.0)
+    tables.decode(table, _Unsure(), Match(), 0, 20, policy=policy, rule=turns)
+    assert costs.token_seconds_by_drafter().keys() == {"unsure"}

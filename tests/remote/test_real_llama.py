@@ -82,6 +82,25 @@ def test_the_first_token_counts_as_long_as_those_behind_it(first_untimed, second
     assert (stats.clock, stats.decode_seconds) == ("engine", pytest.approx(seconds))
 
 
+@pytest.mark.parametrize("before", [0, 4])
+def test_a_draft_that_only_the_end_of_the_reply_tells_is_none_of_its_tokens(before):
+    """A round whose first token ends the text, behind a round of five tokens or plain ones."""
+    tally = Tally(1, Speculation("on"))
+    sums = [(1, 0), *[(n, before) for n in range(2, 7)], (6, before + 4)]
+    for at, (n, drafted) in enumerate(sums):
+        timings = {"predicted_n": n, "predicted_ms": 10.0 * n}
+        timings |= {"draft_n": drafted, "draft_n_accepted": drafted} if drafted else {}
+        last = at == len(sums) - 1
+        choice = {"delta": {} if last else {"content": "x"}}
+        choice |= {"finish_reason": "stop"} if last else {}
+        tally.take(
+            parse(json.dumps({"choices": [choice], "timings": timings}).encode(), HERE, Key())
+        )
+    stats = tally.finished("stop").reply.stats
+    assert (stats.emitted, stats.drafted) == (6, before + 4)
+    assert (stats.verified, stats.accepted, stats.rounds) == (before, before, 6 - before)
+
+
 @pytest.mark.parametrize("milliseconds", [0, 0.001])
 def test_an_engines_clock_that_cannot_be_is_not_used(milliseconds):
     now = [0.0]

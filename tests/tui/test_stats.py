@@ -289,6 +289,14 @@ def test_details_add_up():
     assert details(Meter(), SETTING)[0] == ("details", "come with the first reply")
 
 
+def test_details_have_no_line_for_a_drafter_that_drafted_nothing():
+    meter = a_meter()
+    meter.add(Round(0, 0, 0, 1, 0.001, 0.01, 0.02, "suffix", 310, ON))
+    found = dict(details(meter, SETTING))
+    assert "suffix" not in found
+    assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
+
+
 def test_figures_saved_with_a_derived_field_are_read():
     turn = ChatTurn("assistant", "Hi")
     saved = codec.encode(some_stats()) | {"plain_tokens_per_second": 70.0}

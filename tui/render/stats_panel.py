@@ -104,13 +104,13 @@ def _round(meter: Meter) -> Iterable[str]:
 
 
 def _drafters(meter: Meter) -> Iterable[tuple[str, str]]:
-    drafters = meter.tally.by_drafter
+    drafters = {name: stats for name, stats in meter.tally.by_drafter.items() if stats.drafted}
     every = sum(stats.accepted for stats in drafters.values())
     for name, stats in sorted(drafters.items()):
         text = f"{stats.drafted} drafted, {stats.accepted}/{stats.verified} accepted"
         if every and len(drafters) > 1:
             text += f", {100 * stats.accepted / every:.0f}% of all"
-        if stats.drafted and stats.seconds > 0:
+        if stats.seconds > 0:
             text += f", {1000 * stats.seconds / stats.drafted:.2f} ms each"
         yield name, text
 

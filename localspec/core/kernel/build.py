@@ -24,6 +24,7 @@ from localspec.core.files import native
 from localspec.core.kernel import Cut, RowKernel
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
+from localspec.core.processes import commands
 from localspec.core.values import Logits
 
 _FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC")
@@ -72,17 +73,12 @@ def build(environ: Mapping[str, str] = os.environ) -> Path:
 
 def _compile(command: list[str], fresh: Path) -> None:
     try:
-        made = subprocess.run(
-            [*command, *_FLAGS, "-o", str(fresh), str(kernel.SOURCE), "-lm"],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
+        line = [*command, *_FLAGS, "-o", str(fresh), str(kernel.SOURCE), "-lm"]
+        made = commands.run(line, _PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise LocalspecError(f"{command[0]} takes longer than {_PATIENCE_S:.0f} s") from None
     if made.returncode:
-        said = (made.stderr.strip().splitlines() or ["no message"])[0]
+        said = (made.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"])[0]
         raise LocalspecError(f"{command[0]} does not compile the kernel: {said}")
 
 

@@ -1,0 +1,48 @@
+"""Runs commands of others, such as compilers, for a limited time."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Mapping, Sequence
+
+
+def run(
+    line: Sequence[str],
+    patience_s: float,
+    *,
+    stdin: int | None = subprocess.DEVNULL,
+    stderr: int | None = subprocess.PIPE,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """What a command gave. One that takes too long, or for which nobody waits any more, ends with
+    all that it started: a compiler's driver leaves the work to others.
+
+    It stays in our process group, so that Ctrl-C reaches it and all of those also where it is not
+    the main thread that waits.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer.
+        OSError: it cannot be started.
+    """
+    with subprocess.Popen(
+        line, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=patience_s)
+        except BaseException:
+            _kill(process.pid)
+            raise
+    return subprocess.CompletedProcess(line, process.returncode, out, err)
+
+
+def _kill(pid: int) -> None:
+    """Kill a child and what it started."""
+    import psutil  # here: slow to import, and hardly ever needed
+
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        top = psutil.Process(pid)
+        top.suspend()  # it starts no more
+        for one in (*top.children(recursive=True), top):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
