@@ -106,7 +106,11 @@ class Beliefs:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.looks(key, now)[0].restart(now)
+            probe = self.looks(key, now)[0]
+            if self.prices.requests == 1:
+                probe.restart(now)
+            else:  # others wait for it: where replies begin all the time, it would never come
+                probe.hasten(now)
         return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:

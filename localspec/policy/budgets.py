@@ -105,14 +105,21 @@ class Look:
     """Looks of the last round that had any, as long as they may turn out to be useful."""
     _counted: int = -1
     """The last round of looks, or that was acted on: it changes the interval once."""
+    _postponed: int = -1
+    """The last round in which it was postponed."""
 
     def restart(self, now: int) -> None:
         """It may have changed: begin with the first interval, longer the less looks were of use."""
-        self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
+        self.wait, self.since = self._first_now, now
+
+    def hasten(self, now: int) -> None:
+        """The same, where that makes the next look sooner."""
+        if now + self._first_now < self.since + self.wait:
+            self.restart(now)
 
     def is_due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
-        return now - self.since >= self.wait
+        return now - self.since >= self.wait or now == self._postponed
 
     def done(self, now: int) -> None:
         """A check is made in this round; several requests may make one each."""
@@ -123,8 +130,10 @@ class Look:
         self.open += 1
 
     def postpone(self, now: int) -> None:
-        """A look that is due would not be worth it: ask again after the first interval."""
-        self.since = now - self.wait + self.first
+        """A look that is due would not be worth it: ask again after the first interval. Others of
+        this round are asked, too: it may be worth it for one of them.
+        """
+        self.since, self._postponed = now - self.wait + self.first, now
 
     def acted_on(self, now: int) -> None:
         """What it showed is acted on, which shows as much as a look: with every round the next one
@@ -144,6 +153,10 @@ class Look:
     def _count_useful(self) -> None:
         self.useful += self.open
         self.open = 0
+
+    @property
+    def _first_now(self) -> int:
+        return min(LONGEST, round(self.first / self.chance))
 
     @property
     def chance(self) -> float:
