@@ -36,6 +36,8 @@ class ReplyBudget:
     """Tokens won on plain decoding, less those lost."""
     company: float = 0.0
     """The part of `won` that drafts of all requests brought, or lost."""
+    shared: float = 0.0
+    """What these brought the replies of the same rounds on average."""
     spent: float = 0.0
     """Tokens that probes took, of those lost."""
     rejected: float = 1.0
@@ -52,6 +54,13 @@ class ReplyBudget:
         return self.left + COMPANY * self.emitted
 
     @property
+    def left_for_all(self) -> float:
+        """Tokens that it can lose now where all requests draft, if what that has brought were
+        divided among them: those that won by it may have ended, and others have begun.
+        """
+        return self.left - self.company + self.shared
+
+    @property
     def left_for_copies(self) -> float:
         """Tokens that it can lose now by copies of others: what drafts of all have lost, which
         `bears` limits, is no reason against them.
@@ -63,13 +72,14 @@ class ReplyBudget:
         """Tokens that it can still spend to find out, whatever its drafts have lost."""
         return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
-    def settle(self, emitted: int, gain: float, company: float = 0.0) -> None:
+    def settle(self, emitted: int, gain: float, company: float = 0.0, shared: float = 0.0) -> None:
         """A round emitted tokens, with this gain on plain decoding, ``company`` of it by drafts of
-        all requests.
+        all requests, which brought each of them ``shared`` on average.
         """
         self.emitted += emitted
         self.won += gain
         self.company += company
+        self.shared += shared
 
 
 @dataclass(slots=True)

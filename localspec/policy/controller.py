@@ -202,6 +202,7 @@ class Controller:
         computed = [o for o in own if n > 1 and o.source not in self._beliefs.copies]
         longer, trial = asking + drafting + self._longer(own), False
         by_all = drafting + self._longer(computed) if computed else 0.0
+        shared = sum(o.accepted for o in computed) / max(1, len(own)) - by_all
         for o in outcomes:
             reply = self._replies.get(o.seq)
             if o.other_policy:
@@ -209,7 +210,7 @@ class Controller:
             if o.other_policy or reply is None:
                 continue
             company = (o.accepted if o in computed else 0) - by_all
-            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company)
+            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company, shared)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply)
