@@ -153,8 +153,15 @@ class Beliefs:
     def of(self, reply: Reply, factor: float, now: int) -> list[Belief]:
         """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
         found = [self.belief(reply, source, factor, now) for source in reply.status.texts]
-        reply.budget.rejected = min(1.0, max((o.prices.rejected for o in found), default=1.0))
+        own = (belief.prices.rejected for belief in found)
+        reply.budget.rejected = min(1.0, max(own, default=self.rejected))
         return found
+
+    @property
+    def rejected(self) -> float:
+        """What a rejected draft of one token loses a request that none may draft for."""
+        of_all = (self.prices.of(s, copies=s in self.copies).rejected for s in self.sources)
+        return min(1.0, max(of_all, default=1.0))
 
     def belief(self, reply: Reply, source: str, factor: float, now: int) -> Belief:
         """One drafter of a reply, as `of` has them."""

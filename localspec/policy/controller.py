@@ -108,7 +108,7 @@ class Controller:
         self._requests = len(states)
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
-        neighbours = self._neighbours.of(states)
+        neighbours = self._neighbours.of(states, self._beliefs.rejected)
         accounts = [*(reply.budget for reply in own), *neighbours]
         frequencies = [*(reply.chances for reply in own), *(0.0 for _ in neighbours)]
         factors = row_factors(frequencies)[: len(own)]

@@ -15,11 +15,15 @@ class Neighbours:
         self._accounts: dict[int, tuple[int, ReplyBudget]] = {}
         """By sequence: tokens of its prompt, and the account of the request."""
 
-    def of(self, states: Sequence[RequestState]) -> list[ReplyBudget]:
-        """Their accounts, where ``states`` are those of all requests of a round. An account goes on
-        with its request, through rounds that we do not plan too.
+    def of(self, states: Sequence[RequestState], rejected: float) -> list[ReplyBudget]:
+        """Their accounts, where ``states`` are those of all requests of a round; ``rejected`` is
+        what a rejected draft of one token loses there. An account goes on with its request, through
+        rounds that we do not plan too.
         """
-        return [self._account(state) for state in states if state.other_policy]
+        accounts = [self._account(state) for state in states if state.other_policy]
+        for account in accounts:
+            account.rejected = rejected
+        return accounts
 
     def settle(self, seq: int, gain: float, company: float) -> None:
         """A neighbour has won so many tokens by our drafts, or lost; see `ReplyBudget.settle`."""
