@@ -169,7 +169,9 @@ class Beliefs:
         breadth = 1
         if source in self._branching:
             breadth = self._breadth(source, reply.status.texts[source])
-        own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
+        of_all = not copies and prices.requests > 1  # `agree` knows the room of each
+        room = NO_LIMIT if of_all or not breadth else reply.state.room
+        own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth), room=room)
         probe, reads = math.inf, NO_LIMIT
         if not copies and breadth and reply.state.room:
             probe, reads = self._probe(reply, source, own, now)
@@ -282,7 +284,7 @@ class Beliefs:
         if not state.room:
             return False
         key, tokens = (source, state.sampling), self.left(state)
-        prices = self.prices.of(source, copies=False)
+        prices = self.prices.of(source, copies=False, room=state.room)
         price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
             expected = reply.expected(source, len(prices.costs))
