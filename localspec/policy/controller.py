@@ -134,6 +134,7 @@ class Controller:
                 return reply
             self._beliefs.ended(reply.state)
         reply = self._replies[seq] = self._beliefs.begin(state, self._round)
+        reply.budget = self._neighbours.account(state)
         return reply
 
     def _plan(

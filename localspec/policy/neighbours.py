@@ -20,7 +20,7 @@ class Neighbours:
         what a rejected draft of one token loses there. An account goes on with its request, through
         rounds that we do not plan too.
         """
-        accounts = [self._account(state) for state in states if state.other_policy]
+        accounts = [self.account(state) for state in states if state.other_policy]
         for account in accounts:
             account.rejected = rejected
         return accounts
@@ -30,7 +30,8 @@ class Neighbours:
         if seq in self._accounts:
             self._accounts[seq][1].settle(0, gain, company)
 
-    def _account(self, state: RequestState) -> ReplyBudget:
+    def account(self, state: RequestState) -> ReplyBudget:
+        """The account of a request, which goes on where we plan for it from now on."""
         prompt = state.length - state.emitted
         known, account = self._accounts.get(state.seq, (prompt, ReplyBudget()))
         if known != prompt or state.emitted < account.emitted:  # another request has the sequence

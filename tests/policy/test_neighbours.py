@@ -127,3 +127,20 @@ def test_short_replies_without_drafts_lose_a_draft_and_a_half_of_all_and_no_more
         policy.learn(outcomes, [Evidence(s, "model", 0.9, True) for s in range(3)])
     assert drafted > 40
     assert rounds / took > 0.8
+
+
+def test_a_reply_whose_first_rounds_another_policy_planned_goes_on_with_its_account() -> None:
+    """As where a drafter reads the prompt after the first token."""
+    policy = Controller(Knowledge({0: Costs(CURVE, {"model": 0.1})}), ["model"])
+    for at in range(5):
+        states = [RequestState(s, 50 + at, at, "greedy", other_policy=s == 1) for s in (0, 1)]
+        policy.plan(states)
+        outcomes = [
+            Outcome(0, "model", 3, 3, 3, 0.1, 12.0),
+            Outcome(1, "", 0, 0, 0, 0.0, 12.0, other_policy=True),
+        ]
+        policy.learn(outcomes, [])
+    policy.plan([RequestState(s, 55, 5, "greedy") for s in (0, 1)])
+    budget = policy._replies[1].budget
+    assert budget.emitted == 5
+    assert budget.company == budget.won < -0.5
