@@ -50,7 +50,7 @@ class Agreement:
         if not known:
             return None
         prices = known[0].prices  # of all: beside others, the breadth of trees is that of no text
-        budget = sum(reply.budget.left for reply in running) / len(running)
+        budget = sum(reply.budget.left_for_all for reply in running) / len(running)
         members = [*(r.member(b) for r, b in zip(running, beliefs, strict=True)), *waiting]
         agreed = agree(members, prices, budget)
         best = next((b.at_best for b in known if b.at_best is not None), None)

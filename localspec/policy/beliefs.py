@@ -106,7 +106,11 @@ class Beliefs:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.looks(key, now)[0].restart(now)
+            probe = self.looks(key, now)[0]
+            if self.prices.requests == 1:
+                probe.restart(now)
+            else:  # others wait for it: where replies begin all the time, it would never come
+                probe.hasten(now)
         return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
@@ -149,8 +153,15 @@ class Beliefs:
     def of(self, reply: Reply, factor: float, now: int) -> list[Belief]:
         """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
         found = [self.belief(reply, source, factor, now) for source in reply.status.texts]
-        reply.budget.rejected = min(1.0, max((o.prices.rejected for o in found), default=1.0))
+        own = (belief.prices.rejected for belief in found)
+        reply.budget.rejected = min(1.0, max(own, default=self.rejected))
         return found
+
+    @property
+    def rejected(self) -> float:
+        """What a rejected draft of one token loses a request that none may draft for."""
+        of_all = (self.prices.of(s, copies=s in self.copies).rejected for s in self.sources)
+        return min(1.0, max(of_all, default=1.0))
 
     def belief(self, reply: Reply, source: str, factor: float, now: int) -> Belief:
         """One drafter of a reply, as `of` has them."""
@@ -158,7 +169,9 @@ class Beliefs:
         breadth = 1
         if source in self._branching:
             breadth = self._breadth(source, reply.status.texts[source])
-        own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
+        of_all = not copies and prices.requests > 1  # `agree` knows the room of each
+        room = NO_LIMIT if of_all or not breadth else reply.state.room
+        own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth), room=room)
         probe, reads = math.inf, NO_LIMIT
         if not copies and breadth and reply.state.room:
             probe, reads = self._probe(reply, source, own, now)
@@ -271,7 +284,7 @@ class Beliefs:
         if not state.room:
             return False
         key, tokens = (source, state.sampling), self.left(state)
-        prices = self.prices.of(source, copies=False)
+        prices = self.prices.of(source, copies=False, room=state.room)
         price = self.prices.reading(source, state.unread)
         if reply is not None:  # else a probe reads too, and shows something
             expected = reply.expected(source, len(prices.costs))

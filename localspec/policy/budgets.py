@@ -36,6 +36,8 @@ class ReplyBudget:
     """Tokens won on plain decoding, less those lost."""
     company: float = 0.0
     """The part of `won` that drafts of all requests brought, or lost."""
+    shared: float = 0.0
+    """What these brought the replies of the same rounds on average."""
     spent: float = 0.0
     """Tokens that probes took, of those lost."""
     rejected: float = 1.0
@@ -52,6 +54,13 @@ class ReplyBudget:
         return self.left + COMPANY * self.emitted
 
     @property
+    def left_for_all(self) -> float:
+        """Tokens that it can lose now where all requests draft, if what that has brought were
+        divided among them: those that won by it may have ended, and others have begun.
+        """
+        return self.left - self.company + self.shared
+
+    @property
     def left_for_copies(self) -> float:
         """Tokens that it can lose now by copies of others: what drafts of all have lost, which
         `bears` limits, is no reason against them.
@@ -63,13 +72,14 @@ class ReplyBudget:
         """Tokens that it can still spend to find out, whatever its drafts have lost."""
         return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
-    def settle(self, emitted: int, gain: float, company: float = 0.0) -> None:
+    def settle(self, emitted: int, gain: float, company: float = 0.0, shared: float = 0.0) -> None:
         """A round emitted tokens, with this gain on plain decoding, ``company`` of it by drafts of
-        all requests.
+        all requests, which brought each of them ``shared`` on average.
         """
         self.emitted += emitted
         self.won += gain
         self.company += company
+        self.shared += shared
 
 
 @dataclass(slots=True)
@@ -105,14 +115,21 @@ class Look:
     """Looks of the last round that had any, as long as they may turn out to be useful."""
     _counted: int = -1
     """The last round of looks, or that was acted on: it changes the interval once."""
+    _postponed: int = -1
+    """The last round in which it was postponed."""
 
     def restart(self, now: int) -> None:
         """It may have changed: begin with the first interval, longer the less looks were of use."""
-        self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
+        self.wait, self.since = self._first_now, now
+
+    def hasten(self, now: int) -> None:
+        """The same, where that makes the next look sooner."""
+        if now + self._first_now < self.since + self.wait:
+            self.restart(now)
 
     def is_due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
-        return now - self.since >= self.wait
+        return now - self.since >= self.wait or now == self._postponed
 
     def done(self, now: int) -> None:
         """A check is made in this round; several requests may make one each."""
@@ -123,8 +140,10 @@ class Look:
         self.open += 1
 
     def postpone(self, now: int) -> None:
-        """A look that is due would not be worth it: ask again after the first interval."""
-        self.since = now - self.wait + self.first
+        """A look that is due would not be worth it: ask again after the first interval. Others of
+        this round are asked, too: it may be worth it for one of them.
+        """
+        self.since, self._postponed = now - self.wait + self.first, now
 
     def acted_on(self, now: int) -> None:
         """What it showed is acted on, which shows as much as a look: with every round the next one
@@ -144,6 +163,10 @@ class Look:
     def _count_useful(self) -> None:
         self.useful += self.open
         self.open = 0
+
+    @property
+    def _first_now(self) -> int:
+        return min(LONGEST, round(self.first / self.chance))
 
     @property
     def chance(self) -> float:

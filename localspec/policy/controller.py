@@ -108,7 +108,7 @@ class Controller:
         self._requests = len(states)
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
-        neighbours = self._neighbours.of(states)
+        neighbours = self._neighbours.of(states, self._beliefs.rejected)
         accounts = [*(reply.budget for reply in own), *neighbours]
         frequencies = [*(reply.chances for reply in own), *(0.0 for _ in neighbours)]
         factors = row_factors(frequencies)[: len(own)]
@@ -134,6 +134,7 @@ class Controller:
                 return reply
             self._beliefs.ended(reply.state)
         reply = self._replies[seq] = self._beliefs.begin(state, self._round)
+        reply.budget = self._neighbours.account(state)
         return reply
 
     def _plan(
@@ -202,6 +203,7 @@ class Controller:
         computed = [o for o in own if n > 1 and o.source not in self._beliefs.copies]
         longer, trial = asking + drafting + self._longer(own), False
         by_all = drafting + self._longer(computed) if computed else 0.0
+        shared = sum(o.accepted for o in computed) / max(1, len(own)) - by_all
         for o in outcomes:
             reply = self._replies.get(o.seq)
             if o.other_policy:
@@ -209,7 +211,7 @@ class Controller:
             if o.other_policy or reply is None:
                 continue
             company = (o.accepted if o in computed else 0) - by_all
-            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company)
+            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company, shared)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply)

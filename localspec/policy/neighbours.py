@@ -15,18 +15,23 @@ class Neighbours:
         self._accounts: dict[int, tuple[int, ReplyBudget]] = {}
         """By sequence: tokens of its prompt, and the account of the request."""
 
-    def of(self, states: Sequence[RequestState]) -> list[ReplyBudget]:
-        """Their accounts, where ``states`` are those of all requests of a round. An account goes on
-        with its request, through rounds that we do not plan too.
+    def of(self, states: Sequence[RequestState], rejected: float) -> list[ReplyBudget]:
+        """Their accounts, where ``states`` are those of all requests of a round; ``rejected`` is
+        what a rejected draft of one token loses there. An account goes on with its request, through
+        rounds that we do not plan too.
         """
-        return [self._account(state) for state in states if state.other_policy]
+        accounts = [self.account(state) for state in states if state.other_policy]
+        for account in accounts:
+            account.rejected = rejected
+        return accounts
 
     def settle(self, seq: int, gain: float, company: float) -> None:
         """A neighbour has won so many tokens by our drafts, or lost; see `ReplyBudget.settle`."""
         if seq in self._accounts:
             self._accounts[seq][1].settle(0, gain, company)
 
-    def _account(self, state: RequestState) -> ReplyBudget:
+    def account(self, state: RequestState) -> ReplyBudget:
+        """The account of a request, which goes on where we plan for it from now on."""
         prompt = state.length - state.emitted
         known, account = self._accounts.get(state.seq, (prompt, ReplyBudget()))
         if known != prompt or state.emitted < account.emitted:  # another request has the sequence

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.plan import NO_LIMIT
 from localspec.policy.costs import Costs
 
 Curve = NDArray[np.float64]
@@ -138,7 +139,7 @@ class PriceList:
         self.costs = self._curves[self.bucket]
         """The costs for the context length that was read last."""
         self.requests = 0
-        self._prices: dict[tuple[str, float, int], Prices] = {}
+        self._prices: dict[tuple[str, float, int, int], Prices] = {}
         self.doubt = 0.0
         """Standard deviation of the logarithm of what a usual draft's pass costs."""
         self.measured_share = 1.0
@@ -183,17 +184,25 @@ class PriceList:
         one = self.costs.pass_seconds(1)
         return sum(self.costs.pass_seconds(n) / one for n in rows)
 
-    def of(self, source: str, *, copies: bool, factor: float = 1.0, breadth: int = 1) -> Prices:
-        """Prices of a drafter's drafts, with ``breadth`` nodes at each depth: of one that copies
-        for a request that is charged ``factor`` of the extra time of a pass, see `row_factors`; of
-        one that computes for all requests, which draft together.
+    def of(
+        self,
+        source: str,
+        *,
+        copies: bool,
+        factor: float = 1.0,
+        breadth: int = 1,
+        room: int = NO_LIMIT,
+    ) -> Prices:
+        """Prices of a drafter's drafts of ``room`` tokens at most, with ``breadth`` nodes at each
+        depth: of one that copies for a request that is charged ``factor`` of the extra time of a
+        pass, see `row_factors`; of one that computes for all requests, which draft together.
         """
         factor = round(8 * factor) / 8 if copies else 1.0
-        key = source, factor, breadth
+        key = source, factor, breadth, min(room, self._k_max)
         found = self._prices.get(key)
         if found is None:
             alone = breadth > 1 and self.requests == 1
-            measured = (self.unpadded if alone else self.curve)[::breadth]
+            measured = (self.unpadded if alone else self.curve)[::breadth][: 1 + room]
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
             cost = 0.0 if copies else self.token(source, self.requests)  # a row of each
             doubts = self.doubt, self.costs.draft_doubt(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from policy_lab.world import Asking, Running
 
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.policy.acceptance import BINS, AcceptanceEstimate, bin_of
+from localspec.policy.budgets import ReplyBudget
 from localspec.policy.company import Member, agree, let_one_draft
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
@@ -25,6 +27,7 @@ from localspec.policy.simple import Plain
 from localspec.policy.storage import Knowledge
 
 FLAT = Prices(np.array([1.0, 1.1, 1.2, 1.3, 1.5, 1.9]), 0.1)
+CURVE = {1: 10.0, 4: 10.0, 8: 12.0, 16: 16.0, 32: 26.0, 64: 50.0}
 STEADY = DISTURBANCES[0]
 LONG = 160
 
@@ -167,6 +170,38 @@ def test_a_neighbour_that_drafts_for_itself_pays_for_its_own_drafts_alone() -> N
     policy = Controller(Knowledge({0: Costs(curve, {"model": 0.1})}), ["model"])
     wrong = Outcome(3, "model", 8, 0, 8, 0.1, 20.0, other_policy=True)
     assert sum(map(bool, drafted_for(policy, wrong))) > 30
+
+
+def test_what_one_reply_lost_by_drafts_of_all_is_divided_among_those_that_won_by_them() -> None:
+    """It goes on with its losses; three beside it end after 32 tokens, with what they won."""
+    costs, rng = Costs(CURVE, {"model": 0.1}), random.Random(3)
+    policy = Controller(Knowledge({0: costs}), ["model"])
+    emitted, depths = [0] * 4, []
+    for _ in range(160):
+        emitted = [0 if s < 3 and n >= 32 else n for s, n in enumerate(emitted)]
+        states = [RequestState(s, 50 + n, n, "greedy") for s, n in enumerate(emitted)]
+        plan = policy.plan(states)[0]
+        depth = max((s.budget.depth for s in plan.steps if not s.probe), default=0)
+        seconds, outcomes, evidence = costs.pass_seconds(4 * (1 + depth)), [], []
+        for s in range(4):
+            right = [s < 3 and rng.random() < 0.5 for _ in range(max(1, depth))]
+            n = [*right, False].index(False)
+            evidence += [Evidence(s, "model", 0.7, each) for each in right[: n + 1]]
+            n = min(n, depth)
+            outcomes.append(Outcome(s, "model", depth, n, depth, 0.0, seconds))
+            emitted[s] += 1 + n
+        policy.learn(outcomes, evidence)
+        depths.append(depth)
+    assert policy._replies[3].budget.left < -9
+    assert sum(map(bool, depths[-80:])) > 70
+
+
+def test_what_all_lost_by_drafts_of_all_leaves_each_of_them_less() -> None:
+    one, other = ReplyBudget(), ReplyBudget()
+    for budget, company in ((one, -3.0), (other, 1.0)):
+        budget.settle(50, company, company, shared=-1.0)
+    assert (one.left, other.left) == pytest.approx((-0.5, 3.5))
+    assert one.left_for_all == other.left_for_all == pytest.approx(1.5)
 
 
 def test_a_trial_of_all_is_one_look() -> None:

@@ -86,6 +86,35 @@ def test_probes_of_several_requests_do_not_put_off_the_next_one_for_long() -> No
     assert policy._beliefs.looks(("model", "greedy"), 0)[0].wait == 4
 
 
+@pytest.mark.parametrize("requests", [2, 8])
+def test_probes_come_although_replies_begin_all_the_time(requests: int) -> None:
+    """Eight in vain made the first interval longer than the time between two beginnings."""
+    policy = auto(GPU, 0.5)
+    policy._beliefs.looks(("model", "greedy"), 0)[0].made = 8
+    probed = 0
+    for at in range(160):
+        emitted = [(at + 16 * s // requests) % 16 for s in range(requests)]
+        states = [RequestState(s, 50 + n, n, "greedy", unread=n) for s, n in enumerate(emitted)]
+        plans = policy.plan(states)
+        probed += any(step.probe for plan in plans for step in plan.steps)
+        policy.learn([Outcome(s, "", 0, 0, 0, 0.0, GPU[1]) for s in range(requests)], [])
+    assert probed >= 4
+
+
+def test_a_probe_that_is_not_worth_it_for_one_reply_puts_off_none_of_another() -> None:
+    """The first of a round is the longest, which costs the most to read."""
+    policy, probed = auto(GPU, 2.0), set()
+    for at in range(60):
+        states = [
+            RequestState(s, 5000, 2500 + at, "greedy", unread=unread)
+            for s, unread in enumerate((4000, 4000, 2, 2))
+        ]
+        plans = policy.plan(states)
+        probed |= {s for s, plan in enumerate(plans) for step in plan.steps if step.reads > 1}
+        policy.learn([Outcome(s, "", 0, 0, 0, 0.0, GPU[4]) for s in range(4)], [])
+    assert probed == {2, 3}
+
+
 def test_the_session_saves_for_looks_a_small_share_of_its_time() -> None:
     budget = SessionBudget()
     budget.spend(budget.left)

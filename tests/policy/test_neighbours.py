@@ -49,9 +49,9 @@ def test_copies_of_one_do_not_slow_those_beside_it_that_asked_for_none(requests:
 def test_an_account_goes_on_through_rounds_in_which_none_of_ours_runs() -> None:
     """Nor is it told of those, or how many of its forced tokens were kept."""
     neighbours = Neighbours()
-    (account,) = neighbours.of([STATE])
+    (account,) = neighbours.of([STATE], 1.0)
     neighbours.settle(3, -5.0, -2.0)
-    assert neighbours.of([replace(STATE, length=75, emitted=25)]) == [account]
+    assert neighbours.of([replace(STATE, length=75, emitted=25)], 1.0) == [account]
     assert (account.emitted, account.won, account.company) == (25, -5.0, -2.0)
 
 
@@ -66,9 +66,9 @@ def test_a_request_that_takes_over_a_sequence_has_an_account_of_its_own(
     state: RequestState,
 ) -> None:
     neighbours = Neighbours()
-    neighbours.of([STATE])
+    neighbours.of([STATE], 1.0)
     neighbours.settle(3, -30.0, 0.0)
-    assert neighbours.of([state]) == [ReplyBudget(emitted=state.emitted)]
+    assert neighbours.of([state], 1.0) == [ReplyBudget(emitted=state.emitted)]
 
 
 def test_what_a_reply_lost_by_drafts_of_all_is_no_reason_against_the_copies_of_others() -> None:
@@ -95,3 +95,52 @@ def test_what_a_reply_lost_by_drafts_of_all_is_no_reason_against_the_copies_of_o
 
     assert lose("model") > 0
     assert lose("suffix") == 0
+
+
+@pytest.mark.parametrize("off", ["other policy", "no drafter"])
+def test_short_replies_without_drafts_lose_a_draft_and_a_half_of_all_and_no_more(off: str) -> None:
+    """Four tokens each, one after the other, beside three whose drafts are right and cost little:
+    a rejected one loses a tenth of a token.
+    """
+    costs = Costs({1: 10.0, 4: 10.0, 8: 10.5, 16: 11.0, 32: 13.0, 64: 20.0}, {"model": 0.6})
+    policy = Controller(Knowledge({0: costs}), ["model"])
+    text = policy._beliefs.drafter(("model", "greedy"))
+    for _ in range(60):
+        text.learn(0.9, accepted=True)
+    took, drafted, rounds = 0.0, 0, 80
+    for at in range(rounds):
+        states = [RequestState(s, 50 + at, at, "greedy") for s in range(3)]
+        short = RequestState(3, 50 + at // 4 + at % 4, at % 4, "greedy")
+        if off == "other policy":
+            states.append(replace(short, other_policy=True))
+        else:
+            states.append(replace(short, drafters=frozenset()))
+        plan = policy.plan(states)[0]
+        depth = max((s.budget.depth for s in plan.steps if not s.probe), default=0)
+        seconds = costs.pass_seconds(4 * (1 + depth)) + depth * 0.6
+        took += seconds / costs.pass_seconds(4)
+        drafted += depth
+        outcomes = [
+            Outcome(s, "model", depth, depth, depth, depth * 0.2, seconds) for s in range(3)
+        ]
+        outcomes.append(Outcome(3, "", 0, 0, 0, 0.0, seconds, states[3].other_policy))
+        policy.learn(outcomes, [Evidence(s, "model", 0.9, True) for s in range(3)])
+    assert drafted > 40
+    assert rounds / took > 0.8
+
+
+def test_a_reply_whose_first_rounds_another_policy_planned_goes_on_with_its_account() -> None:
+    """As where a drafter reads the prompt after the first token."""
+    policy = Controller(Knowledge({0: Costs(CURVE, {"model": 0.1})}), ["model"])
+    for at in range(5):
+        states = [RequestState(s, 50 + at, at, "greedy", other_policy=s == 1) for s in (0, 1)]
+        policy.plan(states)
+        outcomes = [
+            Outcome(0, "model", 3, 3, 3, 0.1, 12.0),
+            Outcome(1, "", 0, 0, 0, 0.0, 12.0, other_policy=True),
+        ]
+        policy.learn(outcomes, [])
+    policy.plan([RequestState(s, 55, 5, "greedy") for s in (0, 1)])
+    budget = policy._replies[1].budget
+    assert budget.emitted == 5
+    assert budget.company == budget.won < -0.5

@@ -94,7 +94,7 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     policy.plan([second])
     new = policy._replies[0]
     assert new is not last
-    assert new.budget == ReplyBudget(rejected=new.budget.rejected)
+    assert new.budget == ReplyBudget(emitted=1, rejected=new.budget.rejected)
     policy.plan([replace(second, length=52, emitted=2)])
     assert policy._replies[0] is new
 

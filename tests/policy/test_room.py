@@ -77,3 +77,31 @@ def test_nothing_is_drafted_probed_or_read_where_no_request_has_room_for_a_draft
         assert not any(plan.steps for plan in policy.plan(states))
         policy.learn([Outcome(s, "", 0, 0, 0, 0.0, 10.5) for s in range(4)], [])
     assert policy.speculation_of(0) == NO_ROOM
+
+
+@pytest.mark.parametrize(("source", "room"), [("suffix", 1), ("model", 1), ("model", 2)])
+def test_one_alone_drafts_nothing_that_does_not_pay_within_its_room(source: str, room: int) -> None:
+    """On machines whose passes over a few rows take as long as over many: longer drafts would pay.
+    All guesses are right.
+    """
+    costs = Costs({1: 10.0, 2: 35.0, 8: 36.0, 16: 37.0, 32: 40.0}, {"model": 0.1})
+    policy = Controller(Knowledge({0: costs.copy()}), ["suffix", "model"], free=["suffix"])
+    text = policy._beliefs.drafter((source, "greedy"))
+    for _ in range(60):
+        text.learn(0.9, accepted=True)
+    emitted, took, only = 0, 0.0, frozenset({source})
+    for _ in range(100):
+        state = RequestState(0, 50 + emitted, emitted, "greedy", room=room, drafters=only)
+        (plan,) = policy.plan([state])
+        n = 0
+        for step in plan.within(room, 1).steps:
+            while not step.probe and n < step.budget.depth and step.pace.more([0.9] * (n + 1)):
+                n += 1
+        rows = plan.rows(1 + n)
+        seconds = costs.pass_seconds(rows)
+        took += seconds / costs.pass_seconds(1)
+        outcome = Outcome(0, source, n, n, n, 0.1 * n, seconds, padding=rows - 1 - n)
+        policy.learn([outcome], [Evidence(0, source, 0.9, True)])
+        emitted += 1 + n
+    assert policy._replies[0].budget.left > 0
+    assert emitted / took > 0.95
