@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 from hub_server import (
     TARGET,
@@ -27,11 +28,14 @@ from pulling import Pair, blob, error, kept_bytes, partial_bytes, pull, pulled
 from waiting import until
 
 from localspec import cli
+from localspec.core.errors import LocalspecError
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub import download, file_fetcher, retry
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
-from localspec.models.hub.download_jobs import digest_of
+from localspec.models.hub.client import StatusError
+from localspec.models.hub.download_jobs import WaitNotices, digest_of
+from localspec.models.hub.retry import Retry
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -154,6 +158,21 @@ def test_a_server_that_asks_to_wait_is_waited_for(
     pull(capfd, "tiny")
     assert hub.faults == []
     assert time.monotonic() - begun >= 2.0
+
+
+def test_an_address_that_has_run_out_behind_other_trouble_is_asked_for_again(monkeypatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
+
+    def refusal(status: int) -> StatusError:
+        response = httpx2.Response(status, request=httpx2.Request("GET", "https://cdn.test/x"))
+        response.history = [response]
+        return StatusError(response)
+
+    tried = Retry("org/repo", WaitNotices())
+    for status in (500, 502, 503, 403, 502, 403):
+        tried.count(refusal(status))
+    with pytest.raises(LocalspecError, match="refuses"):
+        tried.count(refusal(403))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,10 @@ class Runs:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | PLUGINS,
+            # With a folder of its own: else it would remove those of earlier whole runs at its end.
+            env=os.environ
+            | {"PYTHONPATH": str(ROOT), "PYTEST_DEBUG_TEMPROOT": str(self.folder)}
+            | PLUGINS,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -109,9 +109,7 @@ async def test_a_path_that_cannot_be_looked_at_names_no_model(chat, monkeypatch,
         await c.sees("demo")
         c.app.screen.query_one(Input).value = typed.format(locked=locked, long="z" * 300)
         await c.sees("no model matches; type a path")
-        await c.app.workers.wait_for_complete(
-            [one for one in c.app.workers if one.group == "typed"]
-        )
+        await c.until(lambda: not [one for one in c.app.workers if one.group == "typed"])
 
 
 async def test_the_models_are_listed_where_the_working_folder_was_deleted(

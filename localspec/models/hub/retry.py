@@ -48,11 +48,11 @@ class Retry:
 
     def __init__(self, repo: str, waits: WaitNotices, *, question: bool = False) -> None:
         self._repo, self._waits, self._question = repo, waits, question
-        self._failed = 0
+        self._failed = self._refused = 0
 
     def progress(self) -> None:
         """More than ever has arrived: count failures from 0 again."""
-        self._failed = 0
+        self._failed = self._refused = 0
 
     def wait(self, error: Exception) -> None:
         """Wait before the next attempt.
@@ -72,19 +72,17 @@ class Retry:
             LocalspecError: see `wait`.
         """
         self._failed += 2 if self._question and isinstance(error, httpx2.ConnectError) else 1
+        self._refused += _is_stale(error)
         asked = requested_wait(error)
-        if self._failed >= self._attempts(error) or asked > _LONGEST_WAIT:
+        spent = self._failed >= self._attempts(error) or self._refused >= _STALE_ATTEMPTS
+        if spent or asked > _LONGEST_WAIT:
             raise hub_error(self._repo, error, asked) from None
         return asked
 
     def _attempts(self, error: Exception) -> int:
         most = min(ATTEMPTS, _QUESTION_ATTEMPTS) if self._question else ATTEMPTS
         if isinstance(error, StatusError):
-            if error.status in _RETRY:
-                return most
-            # A signed address that has expired; the next attempt asks the Hub for a new one.
-            stale = error.redirected and error.status in _STALE
-            return min(most, _STALE_ATTEMPTS) if stale else 1
+            return most if error.status in _RETRY or _is_stale(error) else 1
         if isinstance(error, httpx2.UnsupportedProtocol) or login_wanted(error):
             return 1
         return most if isinstance(error, httpx2.TransportError) else 1
@@ -150,6 +148,11 @@ def requested_wait(error: Exception) -> float:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return 0.0
+
+
+def _is_stale(error: Exception) -> bool:
+    """A signed address has expired; the next attempt asks the Hub for a new one."""
+    return isinstance(error, StatusError) and error.redirected and error.status in _STALE
 
 
 def _reason(error: Exception) -> str:
