@@ -413,4 +413,16 @@ async def test_an_adapter_that_is_kept_in_vain_for_an_engine_that_dies_is_not_lo
     assert (await chat(world, model="fake"))[0] == 200
     await until_so(lambda: not world.engines[-1].adapters, pause=turn)
     assert not world.slots.adapters.of(world.slots.first)
-    assert not any("stays in memory" in notice for notice in world.notices)
+    assert not any("was not unloaded" in notice for notice in world.notices)
+
+
+async def test_what_cannot_be_unloaded_for_nobody_in_particular_is_told(make_loaded):
+    world = await make_loaded()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    asked = asyncio.create_task(chat(world, model="x", n=2))
+    await until_so(lambda: world.requests, pause=turn)
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    world.adapter_error = UsageError("no")
+    world.hold.set()
+    assert (await asked)[0] == 200
+    await until_so(lambda: "an adapter was not unloaded: no" in world.notices, pause=turn)

@@ -80,7 +80,7 @@ class HeldAdapters:
         if error is not None and not (
             isinstance(error, EngineError) and not isinstance(error, DefectError)
         ):
-            self._reporter.notice(f"an adapter stays in memory, as it cannot be unloaded: {error}")
+            self._reporter.notice(f"an adapter was not unloaded: {error}")
 
 
 class AdapterHold:
