@@ -240,25 +240,26 @@ class Runtime:
         ends = interrupt or Interrupt()
         return examine(self._scheduler, self._pair, request, tokens, rival, ends)
 
-    def load_adapter(self, path: Path) -> None:
-        """Load a LoRA adapter of the target for requests to come (`ReplyRequest.adapters`), or
-        again where its file has changed; replies that run go on with what they began with.
+    def load_adapter(self, path: Path, name: str = "") -> None:
+        """Load a LoRA adapter of the target for requests to come (`ReplyRequest.adapters`), which
+        call it by ``name``, or else by its path. What had the name before is used no more by these;
+        replies that run go on with what they began with.
 
         Raises:
             LocalspecError: it is none, of another model, or there are too many; see
                 `localspec.models.compat.adapters`.
         """
         self.pair.require_adapter(path)
-        self._scheduler.load_adapter(path)
+        self._scheduler.load_adapter(path, name or str(path))
 
-    def unload_adapter(self, path: Path) -> None:
+    def unload_adapter(self, name: str | Path) -> None:
         """Unload such an adapter; its memory is freed once no reply uses it.
 
         Raises:
             UsageError: it was loaded with the model.
         """
         self._require_open()
-        self._scheduler.unload_adapter(path)
+        self._scheduler.unload_adapter(str(name))
 
     def interrupt(self) -> None:
         """End all replies within about 50 ms, those that wait too; callable from any thread."""

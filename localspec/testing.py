@@ -102,7 +102,7 @@ class TableTarget:
     def adapt(self, seq: int, blend: Blend) -> None:
         """There is one blend."""
 
-    def load_adapter(self, path: Path) -> None:
+    def load_adapter(self, path: Path, name: str) -> None:  # noqa: ARG002 - the protocol's
         """Refuse it.
 
         Raises:
@@ -110,7 +110,7 @@ class TableTarget:
         """
         raise UsageError(f"a table cannot use {path.name}")
 
-    def unload_adapter(self, path: Path) -> None:
+    def unload_adapter(self, name: str) -> None:
         """None is loaded."""
 
     def free_adapters(self, used: Iterable[Blend]) -> list[int]:

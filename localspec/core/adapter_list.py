@@ -52,7 +52,7 @@ class AdapterUse:
     """A loaded adapter, as a request uses it."""
 
     path: str
-    """Its file, by the name that it was loaded by."""
+    """The name that it was loaded by: its file, unless another one was given."""
     scale: float = 1.0
 
     def __post_init__(self) -> None:

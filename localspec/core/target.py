@@ -187,16 +187,16 @@ class AdaptsSequences(Protocol):
             UsageError: one of them was unloaded meanwhile.
         """
 
-    def load_adapter(self, path: Path) -> None:
-        """Load an adapter that fits the model. Where its file has changed, its name means the new
-        one for the blends to come; the one before stays for those that have it.
+    def load_adapter(self, path: Path, name: str) -> None:
+        """Load an adapter that fits the model, by a name. Where that means another one already, it
+        means the new one for the blends to come; the one before stays for those that have it.
 
         Raises:
             UsageError: it stays as it was loaded with the model, or there are too many.
             ModelFileError: llama.cpp refuses it.
         """
 
-    def unload_adapter(self, path: Path) -> None:
+    def unload_adapter(self, name: str) -> None:
         """Take the name of an adapter away, which stays for the blends that have it. One that is
         not loaded is passed over.
 

@@ -205,12 +205,13 @@ class EngineClient:
         )
         return found.tokenized
 
-    async def adapter(self, path: Path, *, load: bool) -> None:
-        """`Runtime.load_adapter`, or `Runtime.unload_adapter`.
+    async def adapter(self, name: str, path: Path | None) -> None:
+        """`Runtime.load_adapter`, or `Runtime.unload_adapter` without a path.
 
         Raises what that raises, or EngineError when the process dies.
         """
-        await self._answer(lambda number: AdapterCommand(number, str(path), load), AdaptedEvent)
+        file = None if path is None else str(path)
+        await self._answer(lambda number: AdapterCommand(number, name, file), AdaptedEvent)
 
     async def _answer(
         self,

@@ -152,12 +152,13 @@ class TokenizeCommand:
 
 @dataclass(frozen=True, slots=True)
 class AdapterCommand:
-    """Load or unload an adapter of the target."""
+    """Load an adapter of the target by a name, or unload it."""
 
     type: ClassVar[str] = "adapter"
     id: int
-    path: str
-    load: bool
+    name: str
+    path: str | None
+    """Its file; None to unload it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,8 @@ class OwnEngine(Engine, Protocol):
         """Text and tokens of a request's prompt."""
         ...
 
-    async def adapter(self, path: Path, *, load: bool) -> None:
-        """Load or unload an adapter for requests to come."""
+    async def adapter(self, name: str, path: Path | None) -> None:
+        """Load an adapter for requests to come, which call it by the name; None unloads it."""
         ...
 
 

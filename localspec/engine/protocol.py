@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 11.
+"""The protocol between a client and the engine process: JSON lines, version 12.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -21,9 +21,10 @@ Commands (client to engine, `localspec.engine.messages`)::
                                      text and tokens of a request's prompt; see
                                      localspec.runtime.Runtime.tokenize. Answered by tokenized or
                                      failed
-    adapter    id, path, load        load or unload an adapter of the target for requests to come;
-                                     see localspec.runtime.Runtime.load_adapter. Answered by
-                                     adapted or failed
+    adapter    id, name, path        load an adapter of the target for requests to come, or unload
+                                     the one of that name where path is null; see
+                                     localspec.runtime.Runtime.load_adapter. Answered by adapted or
+                                     failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt"). examine and
                                      tokenize end with failed, unless they are done before
@@ -84,12 +85,12 @@ from localspec.engine.messages import (
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 
-VERSION = 11
+VERSION = 12
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
 gap, 9 steps before loading, whose end is not known, 10 adapters of requests, and
-adapter and adapted, 11 corrected and probe_seconds of a round."""
+adapter and adapted, 11 corrected and probe_seconds of a round, 12 names of adapters."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -80,9 +80,9 @@ class EngineRuntime(Protocol):
         interrupt: Interrupt | None = None,
     ) -> Tokenized: ...
 
-    def load_adapter(self, path: Path) -> None: ...
+    def load_adapter(self, path: Path, name: str = "") -> None: ...
 
-    def unload_adapter(self, path: Path) -> None: ...
+    def unload_adapter(self, name: str | Path) -> None: ...
 
     def rest(self, cancelled: Cancelled) -> None: ...
 
@@ -336,11 +336,11 @@ class EngineWorker:
         self._outbox.send(TokenizedEvent(command.id, found))
 
     def _adapt(self, command: AdapterCommand) -> None:
-        runtime, path = self._opened(), Path(command.path)
-        if command.load:
-            runtime.load_adapter(path)
+        runtime = self._opened()
+        if command.path is None:
+            runtime.unload_adapter(command.name)
         else:
-            runtime.unload_adapter(path)
+            runtime.load_adapter(Path(command.path), command.name)
         self._outbox.send(AdaptedEvent(command.id))
 
 

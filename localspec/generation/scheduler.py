@@ -22,6 +22,7 @@ from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.in_turn import InTurn
 from localspec.core.interrupt import Cancelled, Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
+from localspec.core.target import AdaptsSequences
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
@@ -321,26 +322,26 @@ class Scheduler:
         """
         self.call(lambda _free: self.replies.forget())
 
-    def load_adapter(self, path: Path) -> None:
-        """Load an adapter for requests to come, or again where its file has changed.
+    def load_adapter(self, path: Path, name: str) -> None:
+        """Load an adapter for requests to come, which call it by that name.
 
         Raises:
             UsageError: closed, or as `AdaptsSequences.load_adapter`.
             ModelFileError: as that.
         """
-        self._adapt(path, self._pair.target.load_adapter)
+        self._adapt(lambda target: target.load_adapter(path, name))
 
-    def unload_adapter(self, path: Path) -> None:
+    def unload_adapter(self, name: str) -> None:
         """Unload an adapter, which is freed once no reply uses it.
 
         Raises:
             UsageError: closed, or it was loaded with the model.
         """
-        self._adapt(path, self._pair.target.unload_adapter)
+        self._adapt(lambda target: target.unload_adapter(name))
 
-    def _adapt(self, path: Path, change: Callable[[Path], None]) -> None:
+    def _adapt(self, change: Callable[[AdaptsSequences], None]) -> None:
         def work(_free: Sequence[int]) -> None:
-            change(path)
+            change(self._pair.target)
             self._free_adapters()
 
         self.call(work)

@@ -42,7 +42,9 @@ def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
     if not found:
         return False
     begin, *ends = found
-    opened = begin in unfinished or prompt.removesuffix(unfinished).rstrip().endswith(begin)
+    # Inside of a text it is a word like others, as it is where a reply is read.
+    opened = unfinished.lstrip().startswith(begin)
+    opened = opened or prompt.removesuffix(unfinished).rstrip().endswith(begin)
     return opened and not any(end in unfinished for end in ends)
 
 

@@ -53,30 +53,28 @@ class Adapters:
         """
         self._model = model
         for adapter in self.chosen:
-            self.add(adapter.path)
+            self.add(adapter.path, str(adapter.path))
         uses = [AdapterUse(str(one.path), one.scale) for one in self.chosen]
         self.usual = Blend(self._parts(uses))
 
-    def add(self, path: Path) -> None:
-        """Read one more, or give the name to what its file contains now.
+    def add(self, path: Path, name: str) -> None:
+        """Give a name to what a file contains now, which is read unless it is known.
 
         Raises:
             ModelFileError: llama.cpp refuses it.
             UsageError: the model has as many as it may have, or was loaded with this one.
         """
-        name, digest = str(path), load_file.digest(path)
+        digest = load_file.digest(path)
         known = self._digests.get(name)
         if known == digest:
             return
         if known is not None:
-            self._require_apart(path)
-        elif len(self._digests) >= MOST:
-            raise UsageError(f"{MOST} adapters are loaded, which is the most; unload one")
+            self._require_apart(name)
         if digest not in self._pointers:
             if len(self._pointers) > MOST:  # one may be exchanged
                 raise UsageError(
-                    f"{len(self._pointers)} adapters are in memory, some of them unloaded but used "
-                    "by replies; try again when those have ended"
+                    f"{len(self._pointers)} adapters are in memory, which is the most; unload one, "
+                    "or try again when the replies have ended that use unloaded ones"
                 )
             self._pointers[digest] = self._read(path, digest)
         self._digests[name] = digest
@@ -95,14 +93,14 @@ class Adapters:
             raise
         return pointer
 
-    def remove(self, path: Path) -> None:
+    def remove(self, name: str) -> None:
         """Take a name away. One that is not loaded is passed over.
 
         Raises:
             UsageError: the model was loaded with it.
         """
-        self._require_apart(path)
-        self._digests.pop(str(path), None)
+        self._require_apart(name)
+        self._digests.pop(name, None)
 
     def unnamed(self) -> set[str]:
         """The digests of those that have no name any more."""
@@ -113,13 +111,14 @@ class Adapters:
         for digest in digests:
             c_api.llama_adapter_lora_free(self._pointers.pop(digest))
 
-    def _require_apart(self, path: Path) -> None:
+    def _require_apart(self, name: str) -> None:
         """Refuse what would take away an adapter that all contexts of the model begin with. Its
         file may be loaded by another name too, which takes nothing away when it goes.
         """
-        if any(str(path) == str(adapter.path) for adapter in self.chosen):
+        if any(name == str(adapter.path) for adapter in self.chosen):
             raise UsageError(
-                f"{path.name} was loaded with the model and stays; start without --lora for it"
+                f"{Path(name).name} was loaded with the model and stays; start without --lora for "
+                "it"
             )
 
     def blend(self, uses: Iterable[AdapterUse] | None) -> Blend:

@@ -86,13 +86,13 @@ class TargetSequences:
             adapters.require(blend)
             self._blends[seq] = blend
 
-    def load_adapter(self, path: Path) -> None:
+    def load_adapter(self, path: Path, name: str) -> None:
         """See `localspec.core.target.AdaptsSequences`."""
-        self._context.model.adapters.add(path)
+        self._context.model.adapters.add(path, name)
 
-    def unload_adapter(self, path: Path) -> None:
+    def unload_adapter(self, name: str) -> None:
         """See `localspec.core.target.AdaptsSequences`."""
-        self._context.model.adapters.remove(path)
+        self._context.model.adapters.remove(name)
 
     def free_adapters(self, used: Iterable[Blend]) -> list[int]:
         """See `localspec.core.target.AdaptsSequences`."""

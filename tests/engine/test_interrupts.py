@@ -111,7 +111,7 @@ def lines(*kinds):
         if kind == "examine":
             more["tokens"] = [1]
         if kind == "adapter":
-            more = {"id": number, "path": "a.gguf", "load": True}
+            more = {"id": number, "name": "a", "path": "a.gguf"}
         yield json.dumps({"type": kind} | more).encode()
 
 

@@ -237,7 +237,19 @@ def test_where_thinking_begins_and_ends_is_read_from_the_template_and_the_prompt
     assert begun("<assistant><think>It is", "<think>It is", qwen)
     assert not begun("<assistant><think>It</think>is", "<think>It</think>is", qwen)
     assert not begun("<user>What is <think>?<assistant>", "", qwen)
+    said = "\n<think>It is"  # as the reader of a reply, which leaves white space out before it
+    assert begun(f"<assistant>{said}", said, qwen)
     assert not begun("<think>", "", ())
+
+
+@pytest.mark.parametrize("before", ["", "<think>\nHm.\n</think>\n\n"])
+def test_an_answer_that_mentions_the_marker_of_a_thought_is_continued_as_an_answer(
+    before: str,
+) -> None:
+    qwen, said = ("<think>", "</think>"), "In such prompts <think> begins the tho"
+    assert not begun(f"<assistant>{before}{said}", said, qwen)
+    thought = "It is about <think>"
+    assert begun(f"<assistant><think>\n{thought}", thought, qwen)
 
 
 OPENS = (

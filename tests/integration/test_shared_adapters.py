@@ -227,9 +227,9 @@ def test_what_any_context_of_a_model_begins_with_later_is_not_what_may_be_unload
 ) -> None:
     model = Model(files.target, gpu_layers=0, adapters=Adapters((Adapter(one, 0.5),)))
     first = Context(model, n_ctx=64, threads=1)
-    model.adapters.add(copy)
+    model.adapters.add(copy, "copy")
     later = Context(model, n_ctx=64, threads=1)
-    model.adapters.remove(copy)
+    model.adapters.remove("copy")
     assert [*pointers.held.values()] == [pointers.held[first.handle]] * 2
     for part in (first, later, model):
         part.close()
@@ -369,6 +369,22 @@ def test_adapters_that_are_kept_for_replies_do_not_become_ever_more(
         until(lambda: len(pointers.freed) == 1)
         runtime.load_adapter(one)
         assert len(pointers.freed) == 2
+
+
+def test_a_file_that_has_changed_is_another_adapter_by_another_name(
+    files: Files, one: Path, pointers: Pointers
+) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.load_adapter(one, "old")
+        wanted = said(runtime, (Path("old"), 1.0))
+        gguf_tools.write_lora(one, MATRICES, seed=2)
+        runtime.load_adapter(one, "new")
+        assert said(runtime, (Path("new"), 1.0)) != wanted
+        assert said(runtime, (Path("old"), 1.0)) == wanted
+        runtime.unload_adapter("old")
+        until(lambda: len(pointers.freed) == 1)
+        with pytest.raises(UsageError, match="the adapter old is not loaded"):
+            said(runtime, (Path("old"), 1.0))
 
 
 @pytest.mark.parametrize("exchanged", [False, True])

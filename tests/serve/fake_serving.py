@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
-from localspec.core.errors import EngineError, Interrupted, LocalspecError
+from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import (
     Finished,
     ModelInfo,
@@ -49,7 +49,7 @@ class FakeEngine:
         self._tasks = set()
         self._next = 1
         self.interrupted = []
-        self.adapters = set()
+        self.adapters = {}
 
     @property
     def closed(self):
@@ -92,7 +92,12 @@ class FakeEngine:
         number, inbox = self._next, Inbox()
         self._next += 1
         self._inboxes[number] = inbox
-        task = asyncio.create_task(self._play(number, inbox, request))
+        known = {*self.adapters, *(str(one.path) for one in self.options.adapters)}
+        if {use.path for use in request.adapters or ()} <= known:
+            work = self._play(number, inbox, request)
+        else:
+            work = self._refuse(number, inbox)
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return EngineReply(self, number, inbox)
@@ -112,14 +117,17 @@ class FakeEngine:
     def running(self):
         return len(self._inboxes)
 
-    async def adapter(self, path, *, load):
+    async def adapter(self, name, path):
         for _ in range(self.world.adapter_turns):
             await asyncio.sleep(0)
             if not self.alive or self.closed:
                 raise EngineError("the engine was closed")
         if self.world.adapter_error is not None:
             raise self.world.adapter_error
-        (self.adapters.add if load else self.adapters.discard)(path)
+        if path is None:
+            self.adapters.pop(name, None)
+        else:
+            self.adapters[name] = path
 
     async def tokenize(self, request, *, special=True, bos=True):
         if request.prompt_tokens is not None:
@@ -129,6 +137,9 @@ class FakeEngine:
             tokens = tuple(range(len(text.split())))
         pieces = tuple(f"<{token}>" for token in tokens)
         return Tokenized(request.prompt or "".join(pieces), tuple(tokens), pieces)
+
+    async def _refuse(self, number, inbox):
+        inbox.put(FailedEvent.of(number, UsageError("the adapter is not loaded")))
 
     async def _play(self, number, inbox, request):
         world = self.world

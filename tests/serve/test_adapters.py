@@ -225,14 +225,15 @@ async def test_a_file_of_the_start_is_known_by_whichever_name(make_world, tmp_pa
     assert "loaded under another name" in body["error"]["message"]
     again = {"lora_name": "style", "lora_path": "file.gguf", "load_inplace": True}
     assert (await post(world, LOAD, again))[0] == 200
-    assert world.engines[-1].adapters == {link}  # the engine decides by the name that it knows
+    # The engine decides by the name that it knows.
+    assert world.engines[-1].adapters == {str(link): link}
 
 
 async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_world, tmp_path):
     world = await make_world(lora=LORA)
-    world.slots.adapters.add(world.slots.first, tmp_path / "later.gguf")
+    world.slots.adapters.add(world.slots.first, "later", tmp_path / "later.gguf")
     await chat(world)
-    assert world.engines[-1].adapters == {tmp_path / "later.gguf"}
+    assert world.engines[-1].adapters == {"later": tmp_path / "later.gguf"}
     world.adapter_error = UsageError("later.gguf is for qwen2 models")
     world.engines[-1].die()
     await chat(world)
@@ -251,7 +252,7 @@ async def test_an_adapter_is_loaded_whole_whoever_leaves_and_one_at_a_time(
     await world.slots.load()
     gate, begun = asyncio.Event(), []
 
-    async def adapter(path, *, load):
+    async def adapter(_, path):
         begun.append(path.name)
         await gate.wait()  # no running reply uses it any more
 
@@ -311,6 +312,117 @@ async def test_engines_have_the_adapters_of_their_model_in_whichever_slot(
         assert (status, answer["model"]) == (200, model)
     for engine in world.engines:
         fake = engine.options.model == "fake"
-        assert engine.adapters == ({tmp_path / "x"} if fake else set())
+        assert [*engine.adapters.values()] == ([tmp_path / "x"] if fake else [])
     assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
     assert not any(engine.adapters for engine in world.engines if engine.alive)
+
+
+async def changed(world, path):
+    """The adapter "x" is unloaded, or loaded again; names that the engine had and has for it."""
+    before = {*world.engines[-1].adapters}
+    again = {"lora_path": "x", "load_inplace": True} if path == LOAD else {}
+    status, said = await post(world, path, {"lora_name": "x"} | again)
+    assert status == 200, said
+    return before
+
+
+def used(request):
+    return [use.path for use in request.adapters]
+
+
+@pytest.mark.parametrize("path", [LOAD, UNLOAD])
+async def test_choices_that_wait_for_the_first_one_have_its_adapter_whatever_becomes_of_it(
+    make_loaded, path
+):
+    """An unloaded one was not loaded any more for them; one that was exchanged became another."""
+    world = await make_loaded()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    asked = asyncio.create_task(chat(world, model="x", n=3))
+    await until_so(lambda: world.requests, pause=turn)
+    (old,) = await changed(world, path)
+    engine = world.engines[-1]
+    assert old in engine.adapters
+    new = await changed(world, LOAD) - {old} if path == LOAD else set()
+    world.hold.set()
+    status, answer = await asked
+    assert status == 200, answer
+    assert [used(request) for request in world.requests] == [[old]] * 3
+    await until_so(lambda: old not in engine.adapters, pause=turn)
+    assert len(engine.adapters) == len(new)
+    assert dict(world.slots.adapters.of(world.slots.first)) == engine.adapters
+    status, _ = await chat(world, model="x")
+    assert status == (200 if path == LOAD else 404)
+
+
+@pytest.mark.parametrize("path", [LOAD, UNLOAD])
+async def test_a_request_that_waits_for_its_model_has_the_adapter_that_it_was_accepted_with(
+    make_loaded, path
+):
+    """The model was exchanged meanwhile; all that it needs is loaded again with it."""
+    world = await make_loaded()
+    (old,) = world.engines[-1].adapters
+    assert (await chat(world, model="other"))[0] == 200
+    world.loading = asyncio.Event()
+    asked = asyncio.create_task(chat(world, model="x"))
+    await until_so(lambda: world.slot.exchanging, pause=turn)
+    changing = asyncio.create_task(changed(world, path))
+    if path == UNLOAD:
+        await changing
+    world.loading.set()
+    status, answer = await asked
+    assert status == 200, answer
+    assert used(world.requests[-1]) == [old]
+    await changing
+    engine = world.engines[-1]
+    await until_so(lambda: old not in engine.adapters, pause=turn)
+    assert len(engine.adapters) == (path == LOAD)
+
+
+@pytest.mark.parametrize("waits_for", ["model", "first choice"])
+async def test_what_was_kept_for_clients_that_leave_is_unloaded(make_loaded, waits_for):
+    world = await make_loaded()
+    if waits_for == "model":
+        assert (await chat(world, model="other"))[0] == 200
+        world.loading = asyncio.Event()
+    else:
+        world.hold, world.hold_at = asyncio.Event(), 0
+    known = len(world.requests)
+    asked = asyncio.create_task(chat(world, model="x", n=2))
+    await until_so(lambda: world.slot.exchanging or len(world.requests) > known, pause=turn)
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    assert world.slots.adapters.of(world.slots.first)
+    asked.cancel()
+    await asyncio.wait({asked})
+    await until_so(lambda: not world.slots.adapters.of(world.slots.first), pause=turn)
+    (world.loading or world.hold).set()
+    assert (await chat(world, model="fake"))[0] == 200
+    await until_so(lambda: not world.engines[-1].adapters, pause=turn)
+
+
+async def test_an_adapter_that_is_kept_in_vain_for_an_engine_that_dies_is_not_loaded_again(
+    make_loaded,
+):
+    world = await make_loaded()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    asked = asyncio.create_task(chat(world, model="x", n=2))
+    await until_so(lambda: world.requests, pause=turn)
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    world.engines[-1].die()
+    assert (await asked)[0] == 503
+    world.hold.set()
+    assert (await chat(world, model="fake"))[0] == 200
+    await until_so(lambda: not world.engines[-1].adapters, pause=turn)
+    assert not world.slots.adapters.of(world.slots.first)
+    assert not any("was not unloaded" in notice for notice in world.notices)
+
+
+async def test_what_cannot_be_unloaded_for_nobody_in_particular_is_told(make_loaded):
+    world = await make_loaded()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    asked = asyncio.create_task(chat(world, model="x", n=2))
+    await until_so(lambda: world.requests, pause=turn)
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    world.adapter_error = UsageError("no")
+    world.hold.set()
+    assert (await asked)[0] == 200
+    await until_so(lambda: "an adapter was not unloaded: no" in world.notices, pause=turn)

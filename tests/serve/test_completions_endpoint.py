@@ -1,5 +1,6 @@
 """/v1/completions and the endpoints about tokens, on a fake engine."""
 
+import collections
 import json
 
 import pytest
@@ -160,10 +161,26 @@ async def test_the_first_chunk_of_each_choice_has_the_ids_of_its_prompt(world, e
     assert first == {0: [5, 6], 1: [5, 6], 2: [7], 3: [7]}
 
 
-async def test_what_the_engine_refuses_has_its_status_though_ids_were_asked_for(world):
+@pytest.mark.parametrize("repeated", ["return_token_ids", "echo"])
+async def test_what_the_engine_refuses_has_its_status_though_the_prompt_is_repeated(
+    world, repeated
+):
     world.error = UsageError("no")
-    asked = {"prompt": [5, 6], "return_token_ids": True, "stream": True}
+    asked = {"prompt": [5, 6], repeated: True, "stream": True}
     assert (await world.client.post(PATH, json=asked)).status_code == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_choice_begins_with_the_prompt_that_is_repeated(world, stream):
+    asked = {"prompt": ["x", "y"], "n": 2, "echo": True, "stream": stream}
+    answer = await world.client.post(PATH, json=asked)
+    told = answer.text.split("\n\n")[:-2] if stream else [answer.text]
+    said = collections.defaultdict(str)
+    for line in told:
+        for choice in json.loads(line.removeprefix("data: "))["choices"]:
+            said[choice["index"]] += choice["text"]
+    whole = "Hello from the fake engine."
+    assert said == {0: f"x{whole}", 1: f"x{whole}", 2: f"y{whole}", 3: f"y{whole}"}
 
 
 async def test_prompt_logprobs_come_in_vllms_shape(world):

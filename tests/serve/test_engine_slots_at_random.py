@@ -42,9 +42,9 @@ class Play:
                 self.answered += 1
                 model = engine.options.model
                 assert options is None or model == options.model
-                has, wanted = engine.adapters, set(self.slots.adapters.of(engine.options))
-                assert wanted <= has
-                assert all(file.stem == model for file in has)
+                has, wanted = engine.adapters, self.slots.adapters.of(engine.options)
+                assert wanted.items() <= has.items()
+                assert all(file.stem == model for file in has.values())
                 task, end = asyncio.current_task(), asyncio.Event()
                 self.running[task] = end
                 try:
@@ -115,9 +115,8 @@ class Play:
     async def adapt(self, options, file):
         with contextlib.suppress(*REFUSALS):
             async with self.slots.use(options) as engine:
-                await engine.adapter(file, load=True)
-                if file not in self.slots.adapters.of(options):
-                    self.slots.adapters.add(options, file)
+                await engine.adapter(file.name, file)
+                self.slots.adapters.add(options, file.name, file)
 
     def adapter(self):
         options = self.options()

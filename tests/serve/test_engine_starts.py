@@ -21,7 +21,7 @@ FILE = Path("/a/x.gguf")
 async def unloaded(world):
     """A server whose model was unloaded after a request had loaded an adapter for it."""
     await world.slots.load()
-    world.slots.adapters.add(world.slots.first, FILE)
+    world.slots.adapters.add(world.slots.first, "x", FILE)
     world.slots.keep(None, KeepAlive(0.0))
     await until_so(lambda: world.slot.empty and not world.slot._changing, pause=turn)
     return world
@@ -31,13 +31,12 @@ def held_adapters(monkeypatch):
     """Engines that load an adapter, until their event is set or they are closed."""
     at = []
 
-    async def adapter(engine, path, *, load):
-        assert load
+    async def adapter(engine, name, path):
         at.append(engine)
         await engine.adapter_held.wait()
         if isinstance(engine.adapter_ends, Exception):
             raise engine.adapter_ends
-        engine.adapters.add(path)
+        engine.adapters[name] = path
 
     opened, close = FakeEngine.open, FakeEngine.close
 
@@ -59,7 +58,7 @@ def held_adapters(monkeypatch):
 
 async def adapters(world):
     async with world.slots.use() as engine:
-        return engine.adapters
+        return {*engine.adapters.values()}
 
 
 async def used(world, name):

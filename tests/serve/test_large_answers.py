@@ -89,7 +89,7 @@ async def test_others_are_served_while_a_large_answer_is_written(world, monkeypa
     assert (await asked).status_code == 200
 
 
-ECHO = {"prompt": ["x" * 30_000] * 4, "n": 2, "echo": True, "stream": True, "max_tokens": 2}
+ECHO = {"prompt": [1] * 30_000, "echo": True, "stream": True, "max_tokens": 2}
 SCORES = {"input": "Hi", "top_logprobs": 20, "stream": True}
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
@@ -166,7 +166,8 @@ async def test_only_the_end_of_an_item_waits_for_large_answers_of_others(world, 
     assert elsewhere.count("response.output_text.delta") <= 1
 
 
-async def test_the_opening_of_a_stream_is_refused_at_once_or_not_at_all(world, parts, monkeypatch):
+async def test_a_part_of_a_stream_is_refused_at_once_or_not_at_all(world, parts, monkeypatch):
+    """The prompt and its progress, which are written one after the other."""
     reads, write = asyncio.Event(), streamed._Body.write
 
     async def slow(body, part):
@@ -174,11 +175,13 @@ async def test_the_opening_of_a_stream_is_refused_at_once_or_not_at_all(world, p
         await write(body, part)
 
     monkeypatch.setattr(streamed._Body, "write", slow)
-    world.hold, world.hold_at = asyncio.Event(), 0
+    world.hold, world.hold_at = asyncio.Event(), 1
     budget, full = world.app._app._app._app, Limits().answers_bytes
     budget.answering = full
-    asked = asyncio.create_task(world.client.post("/v1/completions", json=ECHO))
-    await until_so(lambda: asked.done() or sum(map(len, parts)) > 240_000)
+    progress = ECHO | {"return_progress": True}
+    asked = asyncio.create_task(world.client.post("/v1/completions", json=progress))
+    await until_so(lambda: asked.done() or len(parts) == 2)
+    assert len(parts[0]) > bodies.LARGE
     reads.set()
     await until_so(lambda: asked.done() or budget.answering == full)
     world.hold.set()

@@ -20,7 +20,9 @@ from localspec.core.options import Options
 from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.http.errors import ApiError, bad_request, without_folders
+from localspec.serve.backend.held_adapters import AdapterHold, HeldAdapters
+from localspec.serve.backend.reporter import Reporter
+from localspec.serve.http.errors import ApiError, bad_request, no_such_model, without_folders
 
 
 @dataclass(slots=True)
@@ -31,8 +33,10 @@ class ServedAdapter:
     """llama-server's number of it, which no other one gets later."""
     name: str
     """By which a request may call it as a model."""
+    key: str
+    """The name that engines know what was loaded last by."""
     path: Path
-    """The name of its file that the engine knows it by."""
+    """Its file, as it was named."""
     file: Path
     """The same with links followed, when it was loaded."""
     scale: float
@@ -48,26 +52,28 @@ class ServedAdapters:
     loop, but for `uses`, which a thread may call.
     """
 
-    def __init__(self, slots: EngineSlots, folders: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, slots: EngineSlots, reporter: Reporter, folders: Sequence[Path] = ()
+    ) -> None:
         """Requests may load files of the ``folders``."""
         self._slots = slots
+        self._held = HeldAdapters(slots, reporter)
         self._folders = tuple(folder.resolve() for folder in folders)
         self._known: dict[int, ServedAdapter] = {}
-        self._next = 0
+        self._next = self._loads = 0
         self.changing = AsyncPlaces(1)
         """The place of whoever loads or unloads one."""
         for adapter in slots.first.adapters:
             stem = adapter.path.stem
             name = stem if self.named(stem) is None else f"{stem}-{self._next}"
-            self._add(name, adapter.path, adapter.scale, slots.first)
+            self._add(name, str(adapter.path), adapter.path, adapter.scale, slots.first)
         self._changed = False
         """Whether the usual scales are no longer those of the start."""
 
-    def _add(self, name: str, path: Path, scale: float, options: Options) -> ServedAdapter:
-        found = ServedAdapter(self._next, name, path, path.resolve(), scale, scale or 1.0, options)
-        self._known[found.id] = found
+    def _add(self, name: str, key: str, path: Path, scale: float, options: Options) -> None:
+        found = name, key, path, path.resolve(), scale, scale or 1.0, options
+        self._known[self._next] = ServedAdapter(self._next, *found)
         self._next += 1
-        return found
 
     def listed(self) -> list[ServedAdapter]:
         """All, in the order of their numbers."""
@@ -88,24 +94,41 @@ class ServedAdapters:
         where it leaves it to the server, and nothing was changed since the start.
 
         Raises:
-            ApiError: 400, it does both, there is none of that number, or it names one twice.
+            ApiError: 400, it does both, there is none of that number, or it names one twice; 404,
+                the one that it called was unloaded since.
         """
         if called is not None:
+            if called.id not in self._known:
+                raise no_such_model(f"the adapter {called.name} was unloaded; there is none now")
             if asked is not None:
                 said = f"model is the adapter {called.name} already; leave out lora, or name the"
                 raise bad_request(f"{said} model without adapters", "lora")
-            return (AdapterUse(str(called.path), called.own),)
+            return (AdapterUse(called.key, called.own),)
         if asked is None:
             model = (options or self._slots.options).model
             own = (one for one in self._known.values() if one.options.model == model and one.scale)
-            usual = tuple(AdapterUse(str(one.path), one.scale) for one in own)
+            usual = tuple(AdapterUse(one.key, one.scale) for one in own)
             return usual if self._changed else None
         scales = self._scales(asked)
-        return tuple(AdapterUse(str(self._known[n].path), scale) for n, scale in scales.items())
+        return tuple(AdapterUse(self._known[n].key, scale) for n, scale in scales.items())
+
+    def hold(
+        self,
+        asked: Iterable[AdapterUse] | None,
+        called: ServedAdapter | None,
+        options: Options | None,
+    ) -> AdapterHold:
+        """The adapters of a request, as `uses` has them, which stay for it until it releases them,
+        whatever is loaded or unloaded meanwhile.
+
+        Raises:
+            ApiError: as `uses`.
+        """
+        return self._held.hold(self.uses(asked, called, options))
 
     def label(self, uses: tuple[AdapterUse, ...] | None) -> str:
         """The names of adapters in a request, as the metrics have them."""
-        names = {str(one.path): one.name for one in self._known.values()}
+        names = {one.key: one.name for one in self._known.values()}
         return "+".join(sorted(names.get(use.path, "?") for use in uses or () if use.scale))
 
     def set(self, asked: Iterable[AdapterUse]) -> None:
@@ -157,10 +180,18 @@ class ServedAdapters:
             assert engine.info is not None
             target = Path(engine.info.target)
             await asyncio.to_thread(_require_adapter, file, target)
-            await engine.adapter(file if known is None else known.path, load=True)
-            if known is None:
-                self._add(name, file, 0.0, options)
-                self._slots.adapters.add(options, file)
+            if known is not None and not self._requested(known):
+                await engine.adapter(known.key, known.path)  # refused, unless it is as it was
+                return
+            self._loads += 1
+            key = f"{self._loads}:{file}"  # another one each time: requests that wait have theirs
+            await engine.adapter(key, file)
+            self._slots.adapters.add(options, key, file)
+        if known is None:
+            self._add(name, key, file, 0.0, options)
+        else:
+            before, known.key = known.key, key
+            await self._held.unload(options, before)
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no reply
@@ -174,14 +205,15 @@ class ServedAdapters:
         if known is None:
             said = f"the adapter {name[:80]!r} cannot be found"
             raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-        if known.path not in self._slots.adapters.of(known.options):
+        if not self._requested(known):
             said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
             raise bad_request(said, "lora_name")
         del self._known[known.id]
-        self._slots.adapters.remove(known.options, known.path)
-        if self._slots.info_of(known.options) is not None:
-            async with self._slots.use(known.options) as engine:
-                await engine.adapter(known.path, load=False)
+        await self._held.unload(known.options, known.key)
+
+    def _requested(self, one: ServedAdapter) -> bool:
+        """Whether a request loaded it."""
+        return one.key in self._slots.adapters.of(one.options)
 
     def _allowed(self, path: str) -> Path:
         """The file that a path of a request names, links followed.

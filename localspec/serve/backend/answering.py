@@ -26,8 +26,10 @@ from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
+from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.engine_times import KeepAlive
+from localspec.serve.backend.held_adapters import AdapterHold
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.public_name import public_name
@@ -49,6 +51,7 @@ _MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
 class Server(Protocol):
     """The server, as far as an answer needs it: `localspec.serve.backend.service.Service`."""
 
+    adapters: ServedAdapters
     slots: EngineSlots
     models: ModelNames
     metrics: Metrics
@@ -89,14 +92,18 @@ class Answering:
         record: RequestRecord,
         options: Options | None,
         requests: Sequence[ReplyRequest],
+        called: ServedAdapter | None,
         keep: KeepAlive | None,
     ) -> None:
-        """Use `Service.answer`."""
+        """Use `Service.answer`. The requests name their adapters by number, all the same ones."""
         self._server = server
         self.record = record
         self._options = options
         self._requests = tuple(requests)
+        self._called = called
         self._keep = keep
+        self._adapters: AdapterHold | None = None
+        """Until the engine has all requests."""
         self._waiting = _by_first(self._requests)
         """By each request that reads a prompt, those that wait until it has read it for them."""
         self._records: dict[int, ReplyRecord] = {}
@@ -132,10 +139,13 @@ class Answering:
         """Wait for the engine and hand it the requests.
 
         Raises:
-            ApiError: 429 if too many wait, 503 if there is no engine or this was `cut`.
+            ApiError: 429 if too many wait, 503 if there is no engine or this was `cut`, 404 or 400
+                if an adapter of theirs was unloaded just before.
         """
         self._server.entered(self)
         try:
+            asked = self._requests[0].adapters
+            self._adapters = self._server.adapters.hold(asked, self._called, self._options)
             self._engine = await self._entered()
             self._options = self._options or self._server.slots.options_of(self._engine)
             self.record.model = self.record.adapter or public_name(self._options.model)
@@ -184,8 +194,9 @@ class Answering:
                 else:
                     index, events = await self._next()
                 self._note(index, events)
-                if any(isinstance(event, Token | Finished) for event in events):
-                    await self._submit(self._waiting.pop(index, ()))
+                begun = any(isinstance(event, Token | Finished) for event in events)
+                if begun and (others := self._waiting.pop(index, None)):
+                    await self._submit(others)
                 last = events[-1]
                 if isinstance(last, Finished):
                     if last.reply.finish_reason == "interrupt":  # nobody but `cut` interrupts
@@ -255,14 +266,17 @@ class Answering:
         to write a large one takes time.
         """
         assert self._engine is not None
+        assert self._adapters is not None
         for n, index in enumerate(indices):
             if n:
                 await asyncio.sleep(0)
             if self._cut:
                 return
-            self._running[index] = self._engine.reply(self._requests[index])
+            self._running[index] = self._engine.reply(self._adapters.given(self._requests[index]))
             self._records[index] = ReplyRecord()
             self.record.replies.append(self._records[index])
+        if not any(self._waiting.values()):
+            self._adapters.release()
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""
@@ -288,6 +302,8 @@ class Answering:
             reply.close()
         self._pending.clear()
         self._running.clear()
+        if self._adapters is not None:
+            self._adapters.release()
         await self._stack.aclose()
         if isinstance(error, ApiError):
             self.record.error = error.message

@@ -33,7 +33,7 @@ class FilesInUse:
             if slot is None or (slot.info is None and not slot.loading):
                 continue
             busy.append(slot.options)
-            opened += slots.adapters.of(options)
+            opened += slots.adapters.of(options).values()
             if slot.info is not None:
                 opened += [Path(file) for file in (slot.info.target, slot.info.draft) if file]
         texts = [Options(model=one.model, draft=NO_DRAFT) for one in embeddings.processes.values()]

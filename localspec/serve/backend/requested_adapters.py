@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from localspec.core.errors import DefectError, EngineError, LocalspecError
@@ -15,19 +16,19 @@ class RequestedAdapters:
     """Every further engine of a model loads its adapters too, in whichever slot it is."""
 
     def __init__(self) -> None:
-        self._files: defaultdict[str, list[Path]] = defaultdict(list)
+        self._files: defaultdict[str, dict[str, Path]] = defaultdict(dict)
 
-    def of(self, options: Options) -> tuple[Path, ...]:
-        """The adapter files for the model of some options."""
-        return tuple(self._files[options.model])
+    def of(self, options: Options) -> Mapping[str, Path]:
+        """The adapter files for the model of some options, by the names that engines know."""
+        return dict(self._files[options.model])
 
-    def add(self, options: Options, file: Path) -> None:
+    def add(self, options: Options, name: str, file: Path) -> None:
         """One was loaded for a model."""
-        self._files[options.model].append(file)
+        self._files[options.model][name] = file
 
-    def remove(self, options: Options, file: Path) -> None:
+    def remove(self, options: Options, name: str) -> None:
         """One is not wanted any more."""
-        self._files[options.model].remove(file)
+        del self._files[options.model][name]
 
     async def load_again(self, engine: OwnEngine, options: Options, reporter: Reporter) -> None:
         """Load them with a new engine; what cannot be is refused to requests later.
@@ -35,9 +36,9 @@ class RequestedAdapters:
         Raises:
             EngineError: the engine stopped.
         """
-        for path in self.of(options):
+        for name, path in self.of(options).items():
             try:
-                await engine.adapter(path, load=True)
+                await engine.adapter(name, path)
             except LocalspecError as error:
                 if isinstance(error, EngineError) and not isinstance(error, DefectError):
                     raise

@@ -21,7 +21,7 @@ from localspec.core.errors import (
 from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
-from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
+from localspec.serve.backend.adapters import ServedAdapters
 from localspec.serve.backend.answer_queue import AnswerQueue
 from localspec.serve.backend.answering import Answering, require_room
 from localspec.serve.backend.downloads import Downloads
@@ -72,7 +72,7 @@ class Service:
         self.reporter = reporter
         self.embeddings = embeddings or Embeddings()
         self._media = MediaPlaces(settings.media)
-        self.adapters = ServedAdapters(slots, settings.lora_folders)
+        self.adapters = ServedAdapters(slots, reporter, settings.lora_folders)
         self.models = ModelNames(settings, slots, self.adapters)
         self.embeddings.others = self.models.known
         self.downloads = Downloads(settings, slots, self.embeddings, self.models, reporter)
@@ -107,12 +107,13 @@ class Service:
         info = self.slots.info_of(options)
         context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
+        uses = self.adapters.uses(requests[0].adapters, called, options)
         owned: list[ReplyRequest] = []
         size = in_all = 0
         for before, request in zip((None, *requests), requests, strict=False):
             if before is None or not request.reads_as(before):
                 require_room(request, context)
-                owned.append(await self._owned(caller, request, called, options))
+                owned.append(await self._owned(caller, request))
                 size = owned[-1].size
             elif request is before:
                 owned.append(owned[-1])
@@ -133,9 +134,9 @@ class Service:
             caller,
             path,
             adapter="" if called is None else called.name,
-            adapters=self.adapters.label(owned[0].adapters),
+            adapters=self.adapters.label(uses),
         )
-        return Answering(self, record, options, owned, keep)
+        return Answering(self, record, options, owned, called, keep)
 
     async def _options(self, model: str | None) -> Options | None:
         """The options of a model that writes, as `ModelNames.options`.
@@ -185,8 +186,7 @@ class Service:
         info = self.slots.info_of(options)
         most = max(_TOKENIZED, info.context if info else 0)
         require_room(request, most, "what is split into tokens")
-        called = await self.models.adapter(model)
-        owned = await self._owned(caller, request, called, options)
+        owned = await self._owned(caller, request)
 
         async def split() -> Tokenized:
             # In this order: replies that use an engine wait for such a place too.
@@ -208,11 +208,12 @@ class Service:
         require_room(request, context)
         if info is not None and len(tokens) > context:
             raise too_long(f"{len(tokens)} tokens exceed the context size: at most {context}")
-        owned = await self._owned(caller, request, None, None)
+        owned = await self._owned(caller, request)
 
         async def examined() -> Examination:
-            async with self._examining.of(caller.owner), self.slots.use() as engine:
-                return await engine.examine(owned, tokens, rival)
+            with self.adapters.hold(request.adapters, None, None) as hold:
+                async with self._examining.of(caller.owner), self.slots.use() as engine:
+                    return await engine.examine(hold.given(owned), tokens, rival)
 
         return await self.placed(examined())
 
@@ -260,20 +261,12 @@ class Service:
         if not work.cancelled():
             work.exception()  # seen: its client may have left
 
-    async def _owned(
-        self,
-        caller: Caller,
-        request: ReplyRequest,
-        called: ServedAdapter | None,
-        options: Options | None,
-    ) -> ReplyRequest:
-        """The request as its caller's, with the pictures that it names by address and the files of
-        its adapters.
+    async def _owned(self, caller: Caller, request: ReplyRequest) -> ReplyRequest:
+        """The request as its caller's, with the pictures that it names by address.
 
         Raises:
-            ApiError: a picture cannot be had, or there is no such adapter.
+            ApiError: a picture cannot be had.
         """
-        uses = self.adapters.uses(request.adapters, called, options)
         body, size = caller.body, request.size
         try:
             whole = await self._media.fetched(
@@ -284,9 +277,7 @@ class Service:
         except MediaError as error:
             raise bad_request(str(error), "image_url") from None
         owner = _owner(caller, whole)
-        if (owner, uses) == (whole.owner, whole.adapters):
-            return whole
-        return dataclasses.replace(whole, owner=owner, adapters=uses)
+        return whole if owner == whole.owner else dataclasses.replace(whole, owner=owner)
 
     def entered(self, answering: Answering) -> None:
         """Count an answer that begins.

@@ -68,13 +68,6 @@ class ChunkAnswer(Answer[A]):
     def _chunks(self) -> Chunks:
         return Chunks(head(self.prefix, self.chunk_type, self._model))
 
-    def _opening(self) -> Iterator[bytes]:
-        return map(self._chunks.sse, self._first())
-
-    def _first(self) -> Iterable[Chunk]:
-        """The chunks before those of the replies."""
-        return ()
-
     def _first_of(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[Chunk]:
         """The chunks that come before all others of a reply, with the next of its events."""
         del index, events

@@ -91,9 +91,9 @@ class RepeatedPrompt(Struct, frozen=True):
         return {"prompt_token_ids": list(self.tokens)} if self.tokens else {}
 
     @property
-    def ids_size(self) -> int:
-        """Bytes, about, of the ids in an answer."""
-        return _TOKEN_BYTES * len(self.tokens)
+    def size(self) -> int:
+        """Bytes, about, of the text and the ids in an answer."""
+        return len(self.text) + _TOKEN_BYTES * len(self.tokens)
 
 
 class CompletionAnswer(ChunkAnswer[CompletionAsked]):
@@ -130,11 +130,11 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
 
     @property
     def _repeated(self) -> int:
-        return sum(len(one.text) + one.ids_size for one in self._prompts)
+        return sum(one.size for one in self._prompts)
 
     def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
-        ids = 0 if index in self._accepted else self._prompts[index].ids_size
-        return super()._again(index, events) + ids
+        prompt = 0 if index in self._accepted else self._prompts[index].size
+        return super()._again(index, events) + prompt
 
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:: self._asked.choices], stats)
@@ -164,20 +164,16 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
         known = None if most is None else scored(events, most)
         return {} if known is None else {"prompt_logprobs": known}
 
-    def _first(self) -> Iterable[Chunk]:
-        for index, prompt in enumerate(self._prompts if self._asked.echo else ()):
-            yield self._chunk(index, {"text": prompt.text}, **prompt.ids)
-
     def _first_of(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[Chunk]:
-        """The ids of its prompt. Whatever refuses the request comes before the prompt is read, and
-        becomes its status.
+        """Its prompt, as far as it is repeated. Whatever refuses the request comes before the
+        prompt is read, and becomes its status.
         """
         if index in self._accepted or not any(isinstance(e, _ACCEPTED) for e in events):
             return
         self._accepted.add(index)
         prompt = self._prompts[index]
-        if prompt.tokens and not self._asked.echo:
-            yield self._chunk(index, self.nothing, **prompt.ids)
+        if prompt.tokens or self._asked.echo:
+            yield self._chunk(index, {"text": prompt.text}, **prompt.ids)
 
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         extras = self._asked.extras

@@ -77,10 +77,6 @@ class Answer(ABC, Generic[A]):
         """Bytes, about, that the pieces for the next events have of what came before."""
         return answer_size(self._told[index]) if isinstance(events[-1], Finished) else 0
 
-    def _opening(self) -> Iterable[bytes]:
-        """What a stream has before the replies. Made in a thread, where much is repeated."""
-        return ()
-
     @abstractmethod
     def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
         """What a stream has for the next events of a reply, those of one round. Made in a thread,
@@ -119,12 +115,8 @@ class Answer(ABC, Generic[A]):
         """
         async with self._answering as answering:
             await self._begin()
-            caller, opening = answering.record.caller, iter(self._opening())
+            caller = answering.record.caller
             share = caller.body
-            if share is not None:
-                share.next_part()
-            while part := await _gathered(caller, self._repeated, opening):
-                yield part
             async for index, events in answering:
                 if share is not None:
                     share.next_part()

@@ -1,0 +1,118 @@
+"""The LoRA adapters that requests use which wait: what is unloaded meanwhile stays for them.
+
+An engine knows what a request's adapters are once it has the request, and keeps them until the
+reply has ended. Until then the server keeps them: a request may wait for its model to be loaded,
+and all choices but the first wait until that one has read the prompt for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from localspec.core.adapter_list import AdapterUse
+from localspec.core.errors import DefectError, EngineError
+from localspec.core.options import Options
+from localspec.core.reply_request import ReplyRequest
+from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.reporter import Reporter
+
+
+class HeldAdapters:
+    """Unloads adapters as soon as no request needs them that the engine does not have."""
+
+    def __init__(self, slots: EngineSlots, reporter: Reporter) -> None:
+        self._slots, self._reporter = slots, reporter
+        self._holds = Counter[str]()
+        """Requests that hold an adapter, by the name that the engine knows."""
+        self._unwanted: dict[str, Options] = {}
+        """Those of them that are to be unloaded, and their models."""
+        self._unloading = set[asyncio.Task[None]]()
+
+    def hold(self, uses: Sequence[AdapterUse] | None) -> AdapterHold:
+        """Hold the adapters of a request, which are loaded."""
+        return AdapterHold(self, uses)
+
+    async def unload(self, options: Options, name: str) -> None:
+        """Unload one of a model: now, or when the last request lets it go.
+
+        Raises:
+            LocalspecError: the engine stopped.
+        """
+        if self._holds[name]:
+            self._unwanted[name] = options
+        else:
+            await self._unload(options, name)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def taken(self, names: Sequence[str]) -> None:
+        """A request holds these; `AdapterHold` calls it."""
+        self._holds.update(names)
+
+    def released(self, names: Sequence[str]) -> None:
+        """One holds these no more; `AdapterHold` calls it."""
+        self._holds.subtract(names)
+        for name in names:
+            if not self._holds[name]:
+                del self._holds[name]
+                options = self._unwanted.pop(name, None)
+                if options is not None:
+                    work = self._unload(options, name)
+                    task = asyncio.create_task(work, name="unloading an adapter")
+                    self._unloading.add(task)
+                    task.add_done_callback(self._unloaded)
+
+    async def _unload(self, options: Options, name: str) -> None:
+        self._slots.adapters.remove(options, name)  # engines to come do not load it
+        if self._slots.info_of(options) is not None:
+            async with self._slots.use(options) as engine:
+                await engine.adapter(name, None)
+
+    def _unloaded(self, task: asyncio.Task[None]) -> None:
+        self._unloading.discard(task)
+        error = None if task.cancelled() else task.exception()
+        # Of an engine that stopped, its slot tells.
+        if error is not None and not (
+            isinstance(error, EngineError) and not isinstance(error, DefectError)
+        ):
+            self._reporter.notice(f"an adapter was not unloaded: {error}")
+
+
+class AdapterHold:
+    """The adapters of one request, as the engine knows them, until they are released."""
+
+    def __init__(self, held: HeldAdapters, uses: Sequence[AdapterUse] | None) -> None:
+        """Use `HeldAdapters.hold`."""
+        self._held = held
+        self._uses = None if uses is None else tuple(uses)
+        self._names = tuple(use.path for use in uses or ())
+        held.taken(self._names)
+
+    def __enter__(self) -> Self:
+        """Hold them for a block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release them."""
+        self.release()
+
+    def given(self, request: ReplyRequest) -> ReplyRequest:
+        """The request with these adapters, for the engine."""
+        if request.adapters == self._uses:
+            return request
+        return dataclasses.replace(request, adapters=self._uses)
+
+    def release(self) -> None:
+        """The engine has all that needs them. May be called twice."""
+        names, self._names = self._names, ()
+        self._held.released(names)
