@@ -42,9 +42,10 @@ def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
     if not found:
         return False
     begin, *ends = found
-    # Inside of a text it is a word like others, as it is where a reply is read.
-    opened = unfinished.lstrip().startswith(begin)
-    opened = opened or prompt.removesuffix(unfinished).rstrip().endswith(begin)
+    before = prompt.removesuffix(unfinished).rstrip()
+    # Inside of a text it is a word like others, and behind a thought, as where a reply is read.
+    says_so = unfinished.lstrip().startswith(begin) and not before.endswith(tuple(ends))
+    opened = says_so or before.endswith(begin)
     return opened and not any(end in unfinished for end in ends)
 
 

@@ -106,11 +106,7 @@ class Beliefs:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            probe = self.looks(key, now)[0]
-            if self.prices.requests == 1:
-                probe.restart(now)
-            else:  # others wait for it: where replies begin all the time, it would never come
-                probe.hasten(now)
+            self.looks(key, now)[0].restart(now)
         return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
@@ -153,8 +149,8 @@ class Beliefs:
     def of(self, reply: Reply, factor: float, now: int) -> list[Belief]:
         """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
         found = [self.belief(reply, source, factor, now) for source in reply.status.texts]
-        own = (belief.prices.rejected for belief in found)
-        reply.budget.rejected = min(1.0, max(own, default=self.rejected))
+        own = [belief.prices.rejected for belief in found if len(belief.prices.costs)]
+        reply.budget.rejected = min(1.0, max(own)) if own else self.rejected
         return found
 
     @property

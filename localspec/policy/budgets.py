@@ -117,15 +117,17 @@ class Look:
     """The last round of looks, or that was acted on: it changes the interval once."""
     _postponed: int = -1
     """The last round in which it was postponed."""
+    _latest: int | None = None
+    """The round by which the next look is due, where a text has begun since the last one."""
 
     def restart(self, now: int) -> None:
-        """It may have changed: begin with the first interval, longer the less looks were of use."""
-        self.wait, self.since = self._first_now, now
-
-    def hasten(self, now: int) -> None:
-        """The same, where that makes the next look sooner."""
-        if now + self._first_now < self.since + self.wait:
-            self.restart(now)
+        """A new text: begin with the first interval, longer the less looks were of use. Only the
+        first text after a look puts the next one off: if all did, it might never come.
+        """
+        first = min(LONGEST, round(self.first / self.chance))
+        if self._latest is None:
+            self._latest = now + first
+        self.wait, self.since = first, min(now, self._latest - first)
 
     def is_due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
@@ -134,7 +136,7 @@ class Look:
     def done(self, now: int) -> None:
         """A check is made in this round; several requests may make one each."""
         if now != self._counted:
-            self._counted, self.open = now, 0
+            self._counted, self.open, self._latest = now, 0, None
             self.wait, self.since = min(self.longest, max(self.first, 2 * self.wait)), now
         self.made += 1
         self.open += 1
@@ -151,22 +153,19 @@ class Look:
         """
         if now == self._counted:
             return
-        self._counted = now
+        self._counted, self._latest = now, None
         self._count_useful()
         self.wait, self.since = max(min(self.wait, 2 * self.first), self.wait - 1), now
 
     def settled(self, now: int) -> None:
         """What it showed is acted on, which measures it: begin with the first interval."""
         self._count_useful()
+        self._latest = None
         self.restart(now)
 
     def _count_useful(self) -> None:
         self.useful += self.open
         self.open = 0
-
-    @property
-    def _first_now(self) -> int:
-        return min(LONGEST, round(self.first / self.chance))
 
     @property
     def chance(self) -> float:

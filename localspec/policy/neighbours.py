@@ -1,4 +1,4 @@
-"""What our drafts cost the requests of a round that another policy plans for."""
+"""What our drafts cost the requests of a round that another policy plans for now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from localspec.policy.budgets import ReplyBudget
 
 
 class Neighbours:
-    """The accounts of requests that share our passes, and whose drafts we do not plan."""
+    """The accounts of requests that share our passes, from their first round that another policy
+    plans.
+    """
 
     def __init__(self) -> None:
         self._accounts: dict[int, tuple[int, ReplyBudget]] = {}
@@ -34,7 +36,8 @@ class Neighbours:
         """The account of a request, which goes on where we plan for it from now on."""
         prompt = state.length - state.emitted
         known, account = self._accounts.get(state.seq, (prompt, ReplyBudget()))
-        if known != prompt or state.emitted < account.emitted:  # another request has the sequence
+        another = known != prompt or not state.emitted or state.emitted < account.emitted
+        if another:  # the sequence is another request's now
             account = ReplyBudget()
         self._accounts[state.seq] = prompt, account
         account.emitted = state.emitted

@@ -46,3 +46,18 @@ def test_a_command_stays_in_our_process_group_where_ctrl_c_reaches_it() -> None:
     done = commands.run([sys.executable, "-c", GROUP], PATIENCE)
     assert int(done.stdout) == os.getpgrp()
     assert (done.returncode, done.stderr) == (1, b"said\n")
+
+
+def test_a_command_that_may_not_be_killed_is_one_that_took_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As sudo, which is root's."""
+
+    def denied(_process: psutil.Process) -> None:
+        raise psutil.AccessDenied
+
+    for name in ("suspend", "kill"):
+        monkeypatch.setattr(psutil.Process, name, denied)
+    monkeypatch.setattr(commands, "_END_S", 0.05)
+    with pytest.raises(subprocess.TimeoutExpired):
+        commands.run(["sleep", "1"], 0.1)

@@ -248,6 +248,8 @@ def test_an_answer_that_mentions_the_marker_of_a_thought_is_continued_as_an_answ
 ) -> None:
     qwen, said = ("<think>", "</think>"), "In such prompts <think> begins the tho"
     assert not begun(f"<assistant>{before}{said}", said, qwen)
+    named = "<think> is the marker that ope"
+    assert begun(f"<assistant>{before}{named}", named, qwen) == (not before)
     thought = "It is about <think>"
     assert begun(f"<assistant><think>\n{thought}", thought, qwen)
 

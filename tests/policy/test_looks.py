@@ -86,7 +86,7 @@ def test_probes_of_several_requests_do_not_put_off_the_next_one_for_long() -> No
     assert policy._beliefs.looks(("model", "greedy"), 0)[0].wait == 4
 
 
-@pytest.mark.parametrize("requests", [2, 8])
+@pytest.mark.parametrize("requests", [1, 2, 8])
 def test_probes_come_although_replies_begin_all_the_time(requests: int) -> None:
     """Eight in vain made the first interval longer than the time between two beginnings."""
     policy = auto(GPU, 0.5)
@@ -98,7 +98,7 @@ def test_probes_come_although_replies_begin_all_the_time(requests: int) -> None:
         plans = policy.plan(states)
         probed += any(step.probe for plan in plans for step in plan.steps)
         policy.learn([Outcome(s, "", 0, 0, 0, 0.0, GPU[1]) for s in range(requests)], [])
-    assert probed >= 4
+    assert probed >= 3
 
 
 def test_a_probe_that_is_not_worth_it_for_one_reply_puts_off_none_of_another() -> None:

@@ -71,6 +71,13 @@ def test_a_request_that_takes_over_a_sequence_has_an_account_of_its_own(
     assert neighbours.of([state], 1.0) == [ReplyBudget(emitted=state.emitted)]
 
 
+def test_replies_of_one_token_each_have_accounts_of_their_own_though_prompts_are_as_long() -> None:
+    neighbours, first = Neighbours(), replace(STATE, length=50, emitted=0)
+    for _ in range(2):
+        assert neighbours.of([first], 1.0) == [ReplyBudget()]
+        neighbours.settle(3, -0.5, 0.0)
+
+
 def test_what_a_reply_lost_by_drafts_of_all_is_no_reason_against_the_copies_of_others() -> None:
     """One text in which the drafts of all are wrong would else forbid all others to copy."""
     costs = Costs(CURVE, {"model": 0.5})

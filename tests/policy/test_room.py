@@ -65,6 +65,18 @@ def test_one_that_may_draft_little_waits_no_longer_than_it_may(room: int) -> Non
     assert emitted[0] / took > 0.78
 
 
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_reply_without_room_for_drafts_leaves_others_what_they_may_copy(room: int) -> None:
+    """As one of a single token each time, whose own drafts would lose nothing."""
+    rows_cost = Costs({n: 8.0 + 2 * n for n in CURVE}, {})
+    policy = Controller(Knowledge({0: rows_cost}), ["suffix"], free=["suffix"])
+    for _ in range(60):
+        policy._beliefs.drafter(("suffix", "greedy")).learn(0.9, accepted=True)
+    states = [RequestState(s, 50, 0, "greedy", room=62 if s else room) for s in (0, 1)]
+    (step,) = (step for step in policy.plan(states)[1].steps if not step.probe)
+    assert step.pace.more([0.9])
+
+
 def test_nothing_is_drafted_probed_or_read_where_no_request_has_room_for_a_draft() -> None:
     """As beside others on targets whose state cannot be taken back by several tokens."""
     policy = good(Costs(CURVE, {"model": 0.2}))

@@ -6,6 +6,9 @@ import contextlib
 import subprocess
 from collections.abc import Mapping, Sequence
 
+_END_S = 5.0
+"""Seconds within which a killed process ends."""
+
 
 def run(
     line: Sequence[str],
@@ -25,24 +28,28 @@ def run(
         subprocess.TimeoutExpired: it took longer.
         OSError: it cannot be started.
     """
-    with subprocess.Popen(
-        line, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=patience_s)
-        except BaseException:
+    process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=env)
+    try:
+        out, err = process.communicate(timeout=patience_s)
+    except BaseException:
+        if process.returncode is None:
             _kill(process.pid)
-            raise
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what is not ours may stay
+                process.wait(_END_S)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+        raise
     return subprocess.CompletedProcess(line, process.returncode, out, err)
 
 
 def _kill(pid: int) -> None:
-    """Kill a child and what it started."""
+    """Kill a child and what it started, as far as they are ours: sudo is not."""
     import psutil  # here: slow to import, and hardly ever needed
 
-    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
         top = psutil.Process(pid)
-        top.suspend()  # it starts no more
+        with contextlib.suppress(psutil.AccessDenied):
+            top.suspend()  # it starts no more
         for one in (*top.children(recursive=True), top):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 one.kill()
