@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from fake_serving import FakeEngine
 from waiting import turn, until_so
 
 from localspec.core.adapter_list import AdapterUse, read, read_vectors
@@ -414,6 +415,63 @@ async def test_an_adapter_that_is_kept_in_vain_for_an_engine_that_dies_is_not_lo
     await until_so(lambda: not world.engines[-1].adapters, pause=turn)
     assert not world.slots.adapters.of(world.slots.first)
     assert not any("was not unloaded" in notice for notice in world.notices)
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+async def test_no_model_is_loaded_to_unload_an_adapter(make_loaded, choices):
+    """Another one waits for the place of its own: the unload waited behind that, and had its own
+    loaded again for nothing, also in the background, where further choices keep the adapter.
+    """
+    world = await make_loaded()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    asked = asyncio.create_task(chat(world, model="x", n=choices))
+    await until_so(lambda: world.requests, pause=turn)
+    other = asyncio.create_task(chat(world, model="other"))
+    await until_so(lambda: world.service.queue.size == 2, pause=turn)
+    unloading = asyncio.create_task(post(world, UNLOAD, {"lora_name": "x"}))
+    await until_so(unloading.done, pause=turn)  # it waits for no reply
+    assert (await unloading)[0] == 200
+    world.hold.set()
+    for answer in (asked, other):
+        assert (await answer)[0] == 200
+    await until_so(lambda: not world.service.adapters._held._unloading, pause=turn)
+    assert [engine.options.model for engine in world.engines] == ["fake", "other"]
+    assert not world.slots.adapters.of(world.slots.first)
+
+
+async def test_what_is_unloaded_while_a_new_engine_loads_its_adapters_is_not_loaded_after_that(
+    make_loaded, tmp_path, monkeypatch
+):
+    world = await make_loaded()
+    (tmp_path / "y").write_bytes(b"GGUF")
+    assert (await post(world, LOAD, {"lora_name": "y", "lora_path": "y"}))[0] == 200
+    assert (await chat(world, model="other"))[0] == 200
+    begun, gate, load = [], asyncio.Event(), FakeEngine.adapter
+
+    async def adapter(engine, name, path):
+        begun.append(path)
+        if path == tmp_path / "x":
+            await gate.wait()
+        await load(engine, name, path)
+
+    monkeypatch.setattr(FakeEngine, "adapter", adapter)
+    asked = asyncio.create_task(chat(world, model="fake"))
+    await until_so(lambda: begun, pause=turn)
+    unloading = asyncio.create_task(post(world, UNLOAD, {"lora_name": "y"}))
+    try:
+        await until_so(unloading.done, pause=turn)
+    finally:
+        gate.set()
+    assert (await asked)[0] == 200
+    assert [*world.engines[-1].adapters.values()] == [tmp_path / "x"]
+
+
+async def test_an_adapter_is_unloaded_with_an_engine_that_ends_meanwhile(make_loaded):
+    world = await make_loaded()
+    world.adapter_error = EngineError("the engine was closed")
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 200
+    assert (await chat(world, model="x"))[0] == 404
+    assert not world.slots.adapters.of(world.slots.first)
 
 
 async def test_what_cannot_be_unloaded_for_nobody_in_particular_is_told(make_loaded):

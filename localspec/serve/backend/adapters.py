@@ -99,7 +99,7 @@ class ServedAdapters:
         """
         if called is not None:
             if called.id not in self._known:
-                raise no_such_model(f"the adapter {called.name} was unloaded; there is none now")
+                raise no_such_model(f"the adapter {called.name} was unloaded meanwhile")
             if asked is not None:
                 said = f"model is the adapter {called.name} already; leave out lora, or name the"
                 raise bad_request(f"{said} model without adapters", "lora")

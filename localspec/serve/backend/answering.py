@@ -146,6 +146,7 @@ class Answering:
         try:
             asked = self._requests[0].adapters
             self._adapters = self._server.adapters.hold(asked, self._called, self._options)
+            self.record.adapters = self._server.adapters.label(self._adapters.uses)
             self._engine = await self._entered()
             self._options = self._options or self._server.slots.options_of(self._engine)
             self.record.model = self.record.adapter or public_name(self._options.model)

@@ -158,6 +158,15 @@ class EngineSlot:
         self._unload.reset()
         return self._change(self._exchange(self._taken(), self._changing))
 
+    async def unload_adapter(self, name: str) -> None:
+        """Have the engine unload an adapter, if one is loaded. Nobody's turn is needed for it.
+
+        Raises:
+            LocalspecError: the engine stopped, or refuses.
+        """
+        if self._engine is not None and self._engine.info is not None:
+            await self._engine.adapter(name, None)
+
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
         self.closed = True

@@ -41,7 +41,7 @@ class HeldAdapters:
         """Unload one of a model: now, or when the last request lets it go.
 
         Raises:
-            LocalspecError: the engine stopped.
+            LocalspecError: the engine refuses.
         """
         if self._holds[name]:
             self._unwanted[name] = options
@@ -69,17 +69,20 @@ class HeldAdapters:
 
     async def _unload(self, options: Options, name: str) -> None:
         self._slots.adapters.remove(options, name)  # engines to come do not load it
-        if self._slots.info_of(options) is not None:
-            async with self._slots.use(options) as engine:
-                await engine.adapter(name, None)
+        slot = self._slots.slot_of(options)
+        if slot is None:
+            return
+        try:
+            await slot.unload_adapter(name)
+        except EngineError as error:
+            if isinstance(error, DefectError):
+                raise
+            # Of an engine that stopped, its slot tells; the adapter has gone with it.
 
     def _unloaded(self, task: asyncio.Task[None]) -> None:
         self._unloading.discard(task)
         error = None if task.cancelled() else task.exception()
-        # Of an engine that stopped, its slot tells.
-        if error is not None and not (
-            isinstance(error, EngineError) and not isinstance(error, DefectError)
-        ):
+        if error is not None:
             self._reporter.notice(f"an adapter was not unloaded: {error}")
 
 
@@ -89,7 +92,7 @@ class AdapterHold:
     def __init__(self, held: HeldAdapters, uses: Sequence[AdapterUse] | None) -> None:
         """Use `HeldAdapters.hold`."""
         self._held = held
-        self._uses = None if uses is None else tuple(uses)
+        self.uses = None if uses is None else tuple(uses)
         self._names = tuple(use.path for use in uses or ())
         held.taken(self._names)
 
@@ -108,9 +111,7 @@ class AdapterHold:
 
     def given(self, request: ReplyRequest) -> ReplyRequest:
         """The request with these adapters, for the engine."""
-        if request.adapters == self._uses:
-            return request
-        return dataclasses.replace(request, adapters=self._uses)
+        return dataclasses.replace(request, adapters=self.uses)
 
     def release(self) -> None:
         """The engine has all that needs them. May be called twice."""

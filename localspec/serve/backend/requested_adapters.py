@@ -36,9 +36,13 @@ class RequestedAdapters:
         Raises:
             EngineError: the engine stopped.
         """
+        wanted = self._files[options.model]
         for name, path in self.of(options).items():
             try:
-                await engine.adapter(name, path)
+                if name in wanted:
+                    await engine.adapter(name, path)
+                    if name not in wanted:  # it was unloaded meanwhile
+                        await engine.adapter(name, None)
             except LocalspecError as error:
                 if isinstance(error, EngineError) and not isinstance(error, DefectError):
                     raise

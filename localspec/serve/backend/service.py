@@ -107,7 +107,7 @@ class Service:
         info = self.slots.info_of(options)
         context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
-        uses = self.adapters.uses(requests[0].adapters, called, options)
+        self.adapters.uses(requests[0].adapters, called, options)  # refused early, if at all
         owned: list[ReplyRequest] = []
         size = in_all = 0
         for before, request in zip((None, *requests), requests, strict=False):
@@ -130,12 +130,7 @@ class Service:
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
             )
-        record = RequestRecord(
-            caller,
-            path,
-            adapter="" if called is None else called.name,
-            adapters=self.adapters.label(uses),
-        )
+        record = RequestRecord(caller, path, adapter="" if called is None else called.name)
         return Answering(self, record, options, owned, called, keep)
 
     async def _options(self, model: str | None) -> Options | None:
