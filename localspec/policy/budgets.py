@@ -32,10 +32,10 @@ class ReplyBudget:
 
     emitted: int = 0
     """Tokens of the reply so far."""
-    won: float = 0.0
-    """Tokens won on plain decoding, less those lost."""
+    own: float = 0.0
+    """Tokens won on plain decoding, less those lost, but for drafts of all requests."""
     company: float = 0.0
-    """The part of `won` that drafts of all requests brought, or lost."""
+    """Tokens that drafts of all requests brought, or lost."""
     shared: float = 0.0
     """What these brought the replies of the same rounds on average."""
     spent: float = 0.0
@@ -46,7 +46,7 @@ class ReplyBudget:
     @property
     def left(self) -> float:
         """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
-        return START * self.rejected + SHARE * self.emitted + self.won
+        return self._granted + self.company
 
     @property
     def bears(self) -> float:
@@ -58,28 +58,33 @@ class ReplyBudget:
         """Tokens that it can lose now where all requests draft, if what that has brought were
         divided among them: those that won by it may have ended, and others have begun.
         """
-        return self.left - self.company + self.shared
+        return self._granted + self.shared
 
     @property
     def left_for_copies(self) -> float:
         """Tokens that it can lose now by copies of others: what drafts of all have lost, which
         `bears` limits, is no reason against them.
         """
-        return self.left - min(0.0, self.company)
+        return self._granted + max(0.0, self.company)
 
     @property
     def spare(self) -> float:
         """Tokens that it can still spend to find out, whatever its drafts have lost."""
-        return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
+        won = self.own + self.company
+        return LOOKS + SHARE * self.emitted + max(0.0, won + self.spent) - self.spent
 
     def settle(self, emitted: int, gain: float, company: float = 0.0, shared: float = 0.0) -> None:
         """A round emitted tokens, with this gain on plain decoding, ``company`` of it by drafts of
         all requests, which brought each of them ``shared`` on average.
         """
         self.emitted += emitted
-        self.won += gain
+        self.own += gain - company
         self.company += company
         self.shared += shared
+
+    @property
+    def _granted(self) -> float:
+        return START * self.rejected + SHARE * self.emitted + self.own
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def test_a_command_stays_in_our_process_group_where_ctrl_c_reaches_it() -> None:
 def test_a_command_that_may_not_be_killed_is_one_that_took_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As sudo, which is root's."""
+    """A command under sudo is root's."""
 
     def denied(_process: psutil.Process) -> None:
         raise psutil.AccessDenied

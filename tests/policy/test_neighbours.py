@@ -52,7 +52,7 @@ def test_an_account_goes_on_through_rounds_in_which_none_of_ours_runs() -> None:
     (account,) = neighbours.of([STATE], 1.0)
     neighbours.settle(3, -5.0, -2.0)
     assert neighbours.of([replace(STATE, length=75, emitted=25)], 1.0) == [account]
-    assert (account.emitted, account.won, account.company) == (25, -5.0, -2.0)
+    assert (account.emitted, account.own, account.company) == (25, -3.0, -2.0)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_short_replies_without_drafts_lose_a_draft_and_a_half_of_all_and_no_more
 
 
 def test_a_reply_whose_first_rounds_another_policy_planned_goes_on_with_its_account() -> None:
-    """As where a drafter reads the prompt after the first token."""
+    """A drafter may read the prompt after the first token only."""
     policy = Controller(Knowledge({0: Costs(CURVE, {"model": 0.1})}), ["model"])
     for at in range(5):
         states = [RequestState(s, 50 + at, at, "greedy", other_policy=s == 1) for s in (0, 1)]
@@ -150,4 +150,4 @@ def test_a_reply_whose_first_rounds_another_policy_planned_goes_on_with_its_acco
     policy.plan([RequestState(s, 55, 5, "greedy") for s in (0, 1)])
     budget = policy._replies[1].budget
     assert budget.emitted == 5
-    assert budget.company == budget.won < -0.5
+    assert budget.own == 0 > -0.5 > budget.company

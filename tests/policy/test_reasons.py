@@ -170,10 +170,10 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
             if at and policy.speculation_of(0).brief == "wrong guesses would cost too much yet":
                 said += 1
                 budget = policy._replies[0].budget
-                kept, budget.won = budget.won, 1e9
+                kept, budget.own = budget.own, 1e9
                 (plan,) = policy.plan([state])
                 assert any(step.budget.nodes for step in plan.steps)
-                budget.won = kept
+                budget.own = kept
             c, right = says(at)
             policy.learn(
                 [Outcome(0, "model", 0, 0, 1, 1.6, CPU[1] + 1.6)],

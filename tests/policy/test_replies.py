@@ -217,7 +217,7 @@ def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bea
     after = [policy._replies[seq].budget.left for seq in (0, 1)]
     assert after[0] > before[0]
     assert after[1] < before[1]  # it has waited
-    policy._replies[1].budget.won = -9.0
+    policy._replies[1].budget.own = -9.0
     plans = policy.plan([replace(s, length=60, emitted=10) for s in states])
     assert not any(step.pace.more([0.99]) for step in plans[0].steps)
 

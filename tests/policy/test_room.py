@@ -67,7 +67,7 @@ def test_one_that_may_draft_little_waits_no_longer_than_it_may(room: int) -> Non
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_a_reply_without_room_for_drafts_leaves_others_what_they_may_copy(room: int) -> None:
-    """As one of a single token each time, whose own drafts would lose nothing."""
+    """Replies of a single token have none, and their own drafts would lose nothing."""
     rows_cost = Costs({n: 8.0 + 2 * n for n in CURVE}, {})
     policy = Controller(Knowledge({0: rows_cost}), ["suffix"], free=["suffix"])
     for _ in range(60):

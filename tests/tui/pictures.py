@@ -20,8 +20,8 @@ _WORDS = ("bold", "dim", "italic", "underline", "strike", "reverse")
 def strips(app):
     """The rows of the screen, and of what is seen of the screens below it.
 
-    The variable is set as where Textual draws: without it, what stands below a transparent screen
-    is left out, and stays so until that screen changes, since the rows are kept.
+    Textual sets the variable where it draws. Without it, what stands below a transparent screen is
+    left out, and stays so until that screen changes, since the rows are kept.
     """
     mark = visible_screen_stack.set(app._background_screens)
     try:

@@ -7,7 +7,8 @@ started with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -20,7 +21,7 @@ from localspec.core.options import Options
 from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.held_adapters import AdapterHold, HeldAdapters
+from localspec.serve.backend.held_adapters import HeldAdapters
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.errors import ApiError, bad_request, no_such_model, without_folders
 
@@ -48,9 +49,7 @@ class ServedAdapter:
 
 
 class ServedAdapters:
-    """The adapters of ``--lora``, and of requests that loaded one. Methods belong to one asyncio
-    loop, but for `uses`, which a thread may call.
-    """
+    """The adapters of ``--lora``, and of requests that loaded one, for one asyncio loop."""
 
     def __init__(
         self, slots: EngineSlots, reporter: Reporter, folders: Sequence[Path] = ()
@@ -86,8 +85,8 @@ class ServedAdapters:
     def uses(
         self,
         asked: Iterable[AdapterUse] | None,
-        called: ServedAdapter | None = None,
-        options: Options | None = None,
+        called: ServedAdapter | None,
+        options: Options | None,
     ) -> tuple[AdapterUse, ...] | None:
         """The adapters of a request to the model of ``options``, None being the present one, as the
         engine knows them. It ``asked`` for them by number, or ``called`` one as its model; None
@@ -112,19 +111,22 @@ class ServedAdapters:
         scales = self._scales(asked)
         return tuple(AdapterUse(self._known[n].key, scale) for n, scale in scales.items())
 
+    @contextlib.contextmanager
     def hold(
         self,
         asked: Iterable[AdapterUse] | None,
         called: ServedAdapter | None,
         options: Options | None,
-    ) -> AdapterHold:
-        """The adapters of a request, as `uses` has them, which stay for it until it releases them,
-        whatever is loaded or unloaded meanwhile.
+    ) -> Iterator[tuple[AdapterUse, ...] | None]:
+        """The adapters of a request, as `uses` has them, which stay for a block, whatever is loaded
+        or unloaded meanwhile.
 
         Raises:
             ApiError: as `uses`.
         """
-        return self._held.hold(self.uses(asked, called, options))
+        uses = self.uses(asked, called, options)
+        with self._held.hold(uses):
+            yield uses
 
     def label(self, uses: tuple[AdapterUse, ...] | None) -> str:
         """The names of adapters in a request, as the metrics have them."""

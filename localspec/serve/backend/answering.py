@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from localspec.core.adapter_list import AdapterUse
 from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Round, Token
@@ -29,7 +31,6 @@ from localspec.engine.reply import EngineReply
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.engine_times import KeepAlive
-from localspec.serve.backend.held_adapters import AdapterHold
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.public_name import public_name
@@ -102,8 +103,10 @@ class Answering:
         self._requests = tuple(requests)
         self._called = called
         self._keep = keep
-        self._adapters: AdapterHold | None = None
-        """Until the engine has all requests."""
+        self._uses: tuple[AdapterUse, ...] | None = None
+        """The adapters of all requests, as the engine knows them."""
+        self._holding = contextlib.ExitStack()
+        """Keeps these until the engine has all requests."""
         self._waiting = _by_first(self._requests)
         """By each request that reads a prompt, those that wait until it has read it for them."""
         self._records: dict[int, ReplyRecord] = {}
@@ -111,6 +114,7 @@ class Answering:
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
+        self._stack.callback(self._holding.close)
         self._engine: OwnEngine | None = None
         self._entering: asyncio.Task[Any] | None = None
         """The task that waits for the engine."""
@@ -145,8 +149,10 @@ class Answering:
         self._server.entered(self)
         try:
             asked = self._requests[0].adapters
-            self._adapters = self._server.adapters.hold(asked, self._called, self._options)
-            self.record.adapters = self._server.adapters.label(self._adapters.uses)
+            adapters = self._server.adapters
+            kept = adapters.hold(asked, self._called, self._options)
+            self._uses = self._holding.enter_context(kept)
+            self.record.adapters = adapters.label(self._uses)
             self._engine = await self._entered()
             self._options = self._options or self._server.slots.options_of(self._engine)
             self.record.model = self.record.adapter or public_name(self._options.model)
@@ -267,17 +273,17 @@ class Answering:
         to write a large one takes time.
         """
         assert self._engine is not None
-        assert self._adapters is not None
         for n, index in enumerate(indices):
             if n:
                 await asyncio.sleep(0)
             if self._cut:
                 return
-            self._running[index] = self._engine.reply(self._adapters.given(self._requests[index]))
+            request = dataclasses.replace(self._requests[index], adapters=self._uses)
+            self._running[index] = self._engine.reply(request)
             self._records[index] = ReplyRecord()
             self.record.replies.append(self._records[index])
         if not any(self._waiting.values()):
-            self._adapters.release()
+            self._holding.close()
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""
@@ -303,8 +309,6 @@ class Answering:
             reply.close()
         self._pending.clear()
         self._running.clear()
-        if self._adapters is not None:
-            self._adapters.release()
         await self._stack.aclose()
         if isinstance(error, ApiError):
             self.record.error = error.message

@@ -8,16 +8,13 @@ and all choices but the first wait until that one has read the prompt for them.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator, Sequence
 
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.errors import DefectError, EngineError
 from localspec.core.options import Options
-from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import Reporter
 
@@ -30,12 +27,18 @@ class HeldAdapters:
         self._holds = Counter[str]()
         """Requests that hold an adapter, by the name that the engine knows."""
         self._unwanted: dict[str, Options] = {}
-        """Those of them that are to be unloaded, and their models."""
+        """The held adapters that are to be unloaded, and their models."""
         self._unloading = set[asyncio.Task[None]]()
 
-    def hold(self, uses: Sequence[AdapterUse] | None) -> AdapterHold:
-        """Hold the adapters of a request, which are loaded."""
-        return AdapterHold(self, uses)
+    @contextlib.contextmanager
+    def hold(self, uses: Sequence[AdapterUse] | None) -> Iterator[None]:
+        """Keep the adapters of a request, which are loaded, for a block."""
+        names = [use.path for use in uses or ()]
+        self._holds.update(names)
+        try:
+            yield
+        finally:
+            self._let_go(names)
 
     async def unload(self, options: Options, name: str) -> None:
         """Unload one of a model: now, or when the last request lets it go.
@@ -50,12 +53,7 @@ class HeldAdapters:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def taken(self, names: Sequence[str]) -> None:
-        """A request holds these; `AdapterHold` calls it."""
-        self._holds.update(names)
-
-    def released(self, names: Sequence[str]) -> None:
-        """One holds these no more; `AdapterHold` calls it."""
+    def _let_go(self, names: Sequence[str]) -> None:
         self._holds.subtract(names)
         for name in names:
             if not self._holds[name]:
@@ -84,36 +82,3 @@ class HeldAdapters:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._reporter.notice(f"an adapter was not unloaded: {error}")
-
-
-class AdapterHold:
-    """The adapters of one request, as the engine knows them, until they are released."""
-
-    def __init__(self, held: HeldAdapters, uses: Sequence[AdapterUse] | None) -> None:
-        """Use `HeldAdapters.hold`."""
-        self._held = held
-        self.uses = None if uses is None else tuple(uses)
-        self._names = tuple(use.path for use in uses or ())
-        held.taken(self._names)
-
-    def __enter__(self) -> Self:
-        """Hold them for a block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release them."""
-        self.release()
-
-    def given(self, request: ReplyRequest) -> ReplyRequest:
-        """The request with these adapters, for the engine."""
-        return dataclasses.replace(request, adapters=self.uses)
-
-    def release(self) -> None:
-        """The engine has all that needs them. May be called twice."""
-        names, self._names = self._names, ()
-        self._held.released(names)

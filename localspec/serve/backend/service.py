@@ -206,9 +206,11 @@ class Service:
         owned = await self._owned(caller, request)
 
         async def examined() -> Examination:
-            with self.adapters.hold(request.adapters, None, None) as hold:
+            with self.adapters.hold(request.adapters, None, None) as uses:
                 async with self._examining.of(caller.owner), self.slots.use() as engine:
-                    return await engine.examine(hold.given(owned), tokens, rival)
+                    return await engine.examine(
+                        dataclasses.replace(owned, adapters=uses), tokens, rival
+                    )
 
         return await self.placed(examined())
 
