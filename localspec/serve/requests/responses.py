@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -17,114 +15,20 @@ from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import NOT_NULL, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat import TemplateArguments
-from localspec.serve.requests.chat_messages import (
-    Called,
-    Result,
-    UserContent,
-    as_one,
-    named,
-    said_by,
-    thinking_arguments,
-)
-from localspec.serve.requests.generation import (
-    Alternatives,
-    CallId,
-    GenerationBody,
-    Name,
-    made,
-)
+from localspec.serve.requests.chat_messages import named, thinking_arguments
+from localspec.serve.requests.generation import Alternatives, GenerationBody, made
 from localspec.serve.requests.grammars import AnySchema, FollowedSchema, FormatType, Named
-from localspec.serve.requests.offered_tools import (
-    ALLOWED,
-    MOST_TOOLS,
-    NAME_SCHEMA,
-    PARAMETERS_SCHEMA,
-    ChoiceWord,
-    OfferedTools,
-    Strict,
-    chat_tool,
-    of_others,
-    offered,
-)
+from localspec.serve.requests.offered_tools import ChoiceWord, OfferedTools, of_others, offered
+from localspec.serve.requests.responses_input import InputItem, turns
+from localspec.serve.requests.responses_tools import NamedResponseTool, ResponseTool
 
 _LOGPROBS = "message.output_text.logprobs"
-_CUSTOM = "custom"
-_TEXT = {"type": "string"}
 _NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
 _STORED = {
     "previous_response_id": "names an earlier response",
     "conversation": "names a stored conversation",
     "prompt": "names a stored prompt",
 }
-
-
-class InputMessage(Fields, tag_field="type", tag="message"):
-    """A message; its ``type`` may be left out."""
-
-    also: ClassVar[dict[str, Any]] = {
-        "properties": {"type": {"enum": ["message", None]}},
-        "required": ["role", "content"],
-    }
-
-    role: Literal["user", "assistant", "system", "developer"]
-    content: UserContent
-
-    def __post_init__(self) -> None:
-        if self.role != "user" and self.message.pictures:
-            raise FieldError("content", "must be text: only users show pictures")
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return said_by(self.role, self.content)
-
-
-class InputCall(Called, tag_field="type", tag="function_call"):
-    """An earlier call of a tool."""
-
-    call_id: CallId | None = None
-
-    @property
-    def message(self) -> Message:
-        """A message that has only this call."""
-        return Message("assistant", "", calls=(self.call(self.call_id),))
-
-
-class InputOutput(Fields, tag_field="type", tag="function_call_output"):
-    """The result of a call."""
-
-    output: Result
-    call_id: CallId | None = None
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return dataclasses.replace(said_by("tool", self.output), call_id=self.call_id or "")
-
-
-class Thought(Fields):
-    """A part of the thinking."""
-
-    text: str | None = None
-
-
-class InputReasoning(Fields, tag_field="type", tag="reasoning"):
-    """Earlier thinking."""
-
-    content: list[Thought] | None = None
-    summary: list[Thought] | None = None
-
-    @property
-    def message(self) -> Message:
-        """A message that has only this thinking."""
-        parts = (*(self.content or ()), *(self.summary or ()))
-        return Message("assistant", "", "\n".join(part.text or "" for part in parts))
-
-
-InputItem = Annotated[
-    InputMessage | InputCall | InputOutput | InputReasoning,
-    Meta(extra={REFUSAL: "is not an item that this server reads"}),
-]
 _NO_INPUT = Meta(min_length=1, extra={REFUSAL: "must be a text or hold at least one item"})
 
 
@@ -164,106 +68,6 @@ class ReasoningOptions(Fields):
     without_effect: ClassVar[tuple[str, ...]] = ("summary", "generate_summary", "context")
 
     effort: str | None = None
-
-
-class ResponseTool(Fields):
-    """A tool; those of another type than ``function`` have no effect. Those of the type ``custom``
-    are refused, as in a chat: they are the client's own, and the model would never call them.
-    """
-
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {
-                "properties": {
-                    "type": {"const": "function"},
-                    "name": {"type": "string", **NAME_SCHEMA},
-                    "parameters": PARAMETERS_SCHEMA,
-                },
-                "required": ["name"],
-            },
-            {"properties": {"type": {"not": {"enum": ["function", _CUSTOM]}}}},
-        ]
-    }
-
-    type: str
-    name: str | None = None
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: Strict | None = None
-
-    def __post_init__(self) -> None:
-        if self.type == _CUSTOM:
-            raise FieldError("type", "must not be custom: offer a function")
-
-    @property
-    def is_function(self) -> bool:
-        """Whether the model is told of it."""
-        return self.type == "function"
-
-    @property
-    def as_chat(self) -> dict[str, Any]:
-        """The tool as OpenAI's chat has it."""
-        return chat_tool(self.name, self.description, self.parameters or {}, strict=self.strict)
-
-    @property
-    def echoed(self) -> dict[str, Any]:
-        """The tool as the answer repeats it."""
-        return {
-            "type": "function",
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.parameters,
-            "strict": self.strict or False,
-        }
-
-
-class AllowedResponseTool(Fields, kw_only=True):
-    """One of the tools that may be called."""
-
-    type: Literal["function"] | None = None
-    name: Name
-
-
-class NamedResponseTool(Fields, kw_only=True):
-    """The tool that must be called, or those that may be."""
-
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": ["name"], "properties": {"type": {"const": "function"}, "name": _TEXT}},
-            {
-                "required": ["mode", "tools"],
-                "properties": {
-                    "type": {"const": ALLOWED},
-                    "mode": _TEXT,
-                    "tools": {"type": "array"},
-                },
-            },
-        ]
-    }
-
-    type: Literal["function", "allowed_tools"]
-    name: Name | None = None
-    mode: Literal["auto", "required"] | None = None
-    tools: (
-        Annotated[list[AllowedResponseTool], Meta(min_length=1, max_length=MOST_TOOLS)] | None
-    ) = None
-
-    def __post_init__(self) -> None:
-        if self.name in get_args(ChoiceWord):
-            raise FieldError("name", "must be the name of a tool")
-        for wanted in ("mode", "tools") if self.type == ALLOWED else ("name",):
-            if getattr(self, wanted) is None:
-                raise FieldError(wanted, "is missing")
-
-    @property
-    def choice(self) -> str:
-        """The word or the name that it comes to."""
-        return str(self.mode if self.type == ALLOWED else self.name)
-
-    @property
-    def allowed(self) -> list[str] | None:
-        """The names of the tools that may be called; None: all."""
-        return [one.name for one in self.tools or ()] if self.type == ALLOWED else None
 
 
 _CHOICE = Meta(extra={REFUSAL: 'must be none, auto, required or {"type": "function", "name": ...}'})
@@ -405,20 +209,3 @@ class ResponsesBody(GenerationBody, kw_only=True):
 
 def _number(given: Any) -> float | None:
     return None if given is None else float(given)
-
-
-def turns(messages: Iterable[Message]) -> Iterator[Message]:
-    """The turns of the conversation; one of the assistant may be several items: thinking, a
-    message and calls.
-    """
-    turn: list[Message] = []
-    said = False
-    for one in messages:
-        joins = turn and turn[-1].role == one.role == "assistant" and not (said and one.content)
-        if turn and not joins:
-            yield as_one(turn, "")
-            turn, said = [], False
-        turn.append(one)
-        said = said or bool(one.content)
-    if turn:
-        yield as_one(turn, "")
