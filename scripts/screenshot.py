@@ -21,7 +21,8 @@ from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
-from tui.input.attachments import Draft, names_files, read
+from tui.input.attachments import read
+from tui.input.message_draft import Draft, names_files
 from tui.session.session_engine import Phase
 from tui.session.settings import Settings
 

@@ -27,7 +27,7 @@ from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask
 from localspec.kernels import build
 from localspec.kernels.build import Built
-from localspec.loading import soundness
+from localspec.loading import library, soundness
 from localspec.loading.soundness import prover_by
 
 _PRODUCTS, _MODELS, _SPEED = (
@@ -176,7 +176,7 @@ def identity(built: Built) -> str:
     Raises:
         LocalspecError: llama-cpp-python is not installed.
     """
-    facts = [_EDITION, build.key(), native.recorded(built.path), soundness.identity()]
+    facts = [_EDITION, build.key(), native.recorded(built.path), library.identity()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -23,7 +23,7 @@ from localspec.core.files import measured, paths
 from localspec.core.files.checked import keeps_holes
 from localspec.core.processes import host, neighbours
 from localspec.core.processes.children import ask, ask_async
-from localspec.loading import own_kernels, soundness
+from localspec.loading import library, own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
 
 _MODULE = "localspec.loading.machine_speed"
@@ -145,8 +145,8 @@ def _path() -> Path:
 
 def _machine() -> list[Any]:
     """Values that identify the machine and build which were measured."""
-    facts = [_FORMAT, soundness.identity(), own_kernels.state(), host.processors()]
-    return [*facts, *soundness.graphics()]
+    facts = [_FORMAT, library.identity(), own_kernels.state(), host.processors()]
+    return [*facts, *library.graphics()]
 
 
 def _parsed(data: Mapping[str, Any]) -> MachineSpeed:

@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -26,27 +24,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.compiling import cxx
-from localspec.compiling.own_build import processor, rebuild_command
+from localspec.compiling.own_build import rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.files import closed, defects, measured, paths
 from localspec.core.processes import crash
 from localspec.core.processes.children import command, last_line
+from localspec.loading import library
 
 PROOF = "localspec.llama.proof"
 PATIENCE_S = 3600.0
 """Time limit of one proof, which takes a second or two; a slow device that compiles kernels takes
 many minutes, once. A step that hangs ends earlier, by its own alarm."""
-_DRIVER = Path("/sys/module/nvidia/version")
-_NODES = ("/dev/nvidiactl", "/dev/dxg")
-"""What a process reaches NVIDIA's cards by, on WSL2 the second; a container may have neither."""
-_GPUS = Path("/proc/driver/nvidia/gpus")
-_PCI = Path("/sys/bus/pci/devices")
-_DRM = Path("/sys/class/drm")
-_VULKAN_VARIABLES = ("GGML_VK_VISIBLE_DEVICES", "VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-_EDITION = 1
-"""Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
 _MOST_PROOFS = 8
 """Results that are kept: with other cards, or none, the same files are another build."""
@@ -207,60 +196,6 @@ def prover_by(module: str, *arguments: str, patience: float = PATIENCE_S) -> Pro
     return Prover(tuple(line), environment | {"OPENBLAS_NUM_THREADS": "1"}, patience)
 
 
-def identity() -> str:
-    """Digest of the library's files, by their names, sizes and times, and the processor; for a
-    build for CUDA or Vulkan also of the cards. Takes a millisecond.
-
-    Raises:
-        LocalspecError: llama-cpp-python is not installed.
-    """
-    files = []
-    for path in sorted(filter(Path.exists, _library_folder().iterdir())):
-        facts = path.stat()
-        files.append([path.name, facts.st_size, facts.st_mtime_ns])
-    names = " ".join(str(name) for name, *_ in files)
-    cards = graphics() if "cuda" in names else []
-    cards += _vulkan() if "vulkan" in names else []
-    facts_of_all = json.dumps([_EDITION, files, processor(), *cards])
-    return hashlib.sha256(facts_of_all.encode()).hexdigest()
-
-
-def graphics() -> list[str]:
-    """NVIDIA's driver, its cards, and which of them this process may use, as far as files tell."""
-    try:
-        driver = _DRIVER.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        driver = ""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    nodes = [node for node in _NODES if Path(node).exists()]
-    nodes += sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))
-    # Not their UUIDs: the driver knows those only while a card is in use.
-    cards = [_card(_PCI / place.name) for place in sorted(_GPUS.glob("*"))]
-    return [driver, visible, *nodes, *cards]
-
-
-def _vulkan() -> list[str]:
-    """The cards with a driver, and which of them Vulkan is to use."""
-    chosen = [os.environ.get(name, "") for name in _VULKAN_VARIABLES]
-    return [*chosen, *(_card(node / "device") for node in sorted(_DRM.glob("renderD*")))]
-
-
-def _card(folder: Path) -> str:
-    """What a card is, by the system's folder of its PCI device."""
-    facts = [folder.name]
-    for name in ("vendor", "device", "subsystem_vendor", "subsystem_device"):
-        with contextlib.suppress(OSError, ValueError):
-            facts.append((folder / name).read_text(encoding="ascii").strip())
-    return " ".join(facts)
-
-
-def _library_folder() -> Path:
-    folder = cxx.library_folder()
-    if folder is None:
-        raise LocalspecError("llama-cpp-python is not installed; `localspec doctor` says how")
-    return folder
-
-
 def places(name: str) -> list[Path]:
     """Files that may have a result; first that of the environment, where the library is, unless
     others may write to it.
@@ -277,7 +212,7 @@ def recorded() -> Soundness | None:
     Raises:
         LocalspecError: llama-cpp-python is not installed.
     """
-    wanted = identity()
+    wanted = library.identity()
     for place in places(_FILE):
         with contextlib.suppress(KeyError, codec.CodecError):  # else the build is proved again
             found = codec.decode(Soundness, _saved(place)[wanted])
@@ -294,24 +229,11 @@ def digest() -> str:
         LocalspecError: llama-cpp-python is not installed, or cannot be read.
     """
     known = recorded()
-    return known.digest if known is not None else _digest()
-
-
-def _digest() -> str:
-    found = hashlib.sha256()
-    try:
-        for path in sorted(_library_folder().iterdir()):
-            if path.is_file():
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                found.update(f"{path.name} {content}\n".encode())
-    except OSError as error:
-        raise LocalspecError(f"llama.cpp cannot be read: {error.strerror or error}") from None
-    return found.hexdigest()
+    return known.digest if known is not None else library.digest()
 
 
 def _saved(place: Path) -> dict[str, Any]:
-    """The results in a file by `identity`, the latest one last."""
+    """The results in a file by `library.identity`, the latest one last."""
     try:
         found = measured.parsed(place)["proofs"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -342,9 +264,9 @@ def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = N
         return known
     if on_start is not None:
         on_start()
-    wanted = identity()  # of before: the first use of a card makes its nodes
+    wanted = library.identity()  # of before: the first use of a card makes its nodes
     found = (prover or prover_by(PROOF)).soundness()
-    found = dataclasses.replace(found, digest=_digest())
+    found = dataclasses.replace(found, digest=library.digest())
     if not found.in_part:
         _record(found, wanted)
     return found

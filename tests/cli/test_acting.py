@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localspec.chats.calls import SavedCall
-from localspec.cli import chat
+from localspec.cli import chat_lines
 from localspec.cli.acting import Acting
 from localspec.cli.line_commands import Silent
 from localspec.cli.run_report import calls_report
@@ -120,7 +120,7 @@ def test_the_plain_chat_saves_calls_before_they_run(monkeypatch: pytest.MonkeyPa
         run=run,
     )
     runtime: Any = SimpleNamespace(submit=lambda _: iter(()))
-    monkeypatch.setattr(chat, "_stream", lambda *_: None)
+    monkeypatch.setattr(chat_lines, "_stream", lambda *_: None)
     base = ReplyRequest((Message("user", "Hi."),))
-    assert chat._reply(base, "Tidy up.", journal, act, runtime, Silent())
+    assert chat_lines._reply(base, "Tidy up.", journal, act, runtime, Silent())
     assert saved == [["running"] * 2, "run", ["done"] * 2]

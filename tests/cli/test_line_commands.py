@@ -13,7 +13,7 @@ from picture_files import png
 from localspec.chats.journal import Journal
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from localspec.cli.chat import _stream
+from localspec.cli.chat_lines import _stream
 from localspec.cli.line_commands import Announcer, Leaving, Silent, Talk
 from localspec.core.emitted import Origin
 from localspec.core.errors import DecodeError, GrammarError, LocalspecError, RemoteError, UsageError

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from localspec.chats.calls import SavedCall
 from localspec.chats.journal import Journal
-from localspec.cli import chat, run
+from localspec.cli import chat_lines, run
 from localspec.cli.line_commands import Silent
 from localspec.cli.output import json_line, read_stdin, stdin_line, write
 from localspec.cli.run_report import calls_report
@@ -87,7 +87,7 @@ def follow(events: Iterator[ReplyEvent]) -> None:
 
 
 def stream(events: Iterator[ReplyEvent]) -> None:
-    chat._stream(events, "Why?", Journal(None), Silent(), None)
+    chat_lines._stream(events, "Why?", Journal(None), Silent(), None)
 
 
 @pytest.mark.parametrize("told", [follow, stream])

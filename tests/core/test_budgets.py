@@ -15,6 +15,7 @@ from localspec.models.catalog import catalog
 from localspec.models.gguf.safetensors import read_safetensors
 from localspec.tools import servers_file
 from tui.input import attachments
+from tui.input.message_draft import Draft
 
 
 def sparse(path: Path, size: int, start: bytes = b"") -> Path:
@@ -57,4 +58,4 @@ def test_a_folder_goes_along_with_two_hundred_files_at_most(tmp_path: Path) -> N
     for i in range(201):
         (tmp_path / f"{i}.txt").write_text("a")
     with pytest.raises(attachments.AttachError, match="more than 200 files"):
-        attachments.read(attachments.Draft(f"@{tmp_path}/"))
+        attachments.read(Draft(f"@{tmp_path}/"))

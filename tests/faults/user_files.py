@@ -208,7 +208,8 @@ def costs(chance: Chance, folder: Path) -> str | None:
 
 def attachment(chance: Chance, folder: Path) -> str | None:
     """Messages that name files, and their contents."""
-    from tui.input.attachments import AttachError, Draft, read
+    from tui.input.attachments import AttachError, read
+    from tui.input.message_draft import Draft
 
     (folder / "a.txt").write_bytes(mutations.in_text(b"hello\nworld = 1\n" * 5, chance))
     text = mutations.in_text(b'see @a.txt and @"b c" or @/dev/null, @~x/y!', chance)

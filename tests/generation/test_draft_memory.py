@@ -250,7 +250,7 @@ def test_only_replies_to_users_take_part() -> None:
         )
     ]
     assert [path.relative_to(TOP).as_posix() for path in sources] == [
-        "localspec/cli/chat.py",
+        "localspec/cli/chat_lines.py",
         "localspec/serve/requests/generation.py",
         "tui/session/settings.py",
     ]

@@ -1,6 +1,7 @@
 """Messages with the files that they name, as tests write them."""
 
-from tui.input.attachments import Draft, read
+from tui.input.attachments import read
+from tui.input.message_draft import Draft
 
 
 def attach(text: str, *, as_words: bool = False) -> str:

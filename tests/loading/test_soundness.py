@@ -29,7 +29,7 @@ from localspec.doctor import diagnose
 from localspec.llama import devices, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
-from localspec.loading import machine_speed, resources, soundness
+from localspec.loading import library, machine_speed, resources, soundness
 from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.speed import MachineSpeed
@@ -238,7 +238,7 @@ def test_another_processor_is_proved_anew(
     own_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soundness.proved(prover("print('{\"worst\": 0}')"))
-    monkeypatch.setattr(soundness, "processor", lambda: ["another"])
+    monkeypatch.setattr(library, "processor", lambda: ["another"])
     assert soundness.recorded() is None
     assert not soundness.proved(prover(HANGS, patience=0.1)).sound
 
@@ -250,7 +250,7 @@ def test_a_build_for_cuda_is_proved_anew_where_a_card_appears(
     libraries.mkdir()
     (libraries / "libold.so").symlink_to("gone")
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
-    monkeypatch.setattr(soundness, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(library, "_DRIVER", tmp_path / "version")
 
     def proved_after(change: Path) -> bool:
         soundness.proved(prover("print('{\"worst\": 0}')"))
@@ -288,7 +288,7 @@ def test_a_build_for_a_card_is_proved_anew_on_another_card(
     (libraries / f"libggml-{device}.so").touch()
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
     for name, folder in (("_PCI", "pci"), ("_GPUS", "gpus"), ("_DRM", "drm")):
-        monkeypatch.setattr(soundness, name, tmp_path / folder)
+        monkeypatch.setattr(library, name, tmp_path / folder)
     soundness.proved(prover("print('{\"worst\": 0}')"))
     assert soundness.recorded() is not None
     (pci / "device").write_text("0x2335\n")
@@ -311,7 +311,7 @@ def test_what_a_proof_itself_changes_does_not_undo_it(
             nodes.append("/dev/nvidia0")
             return Soundness(extra_buffers=True)
 
-    monkeypatch.setattr(soundness, "identity", lambda: f"with {nodes}")
+    monkeypatch.setattr(library, "identity", lambda: f"with {nodes}")
     soundness.proved(Proving((), {}))
     nodes.clear()
     assert soundness.recorded() is not None
@@ -327,7 +327,7 @@ def test_a_library_is_known_by_its_contents_from_when_it_was_proved(
     first = soundness.digest()
     assert soundness.proved(prover("print('{\"worst\": 0}')")).digest == first
     with monkeypatch.context() as known:
-        known.setattr(soundness, "_digest", lambda: pytest.fail("read again"))
+        known.setattr(library, "digest", lambda: pytest.fail("read again"))
         assert soundness.digest() == first
     os.utime(libraries / "libllama.so", (1, 1))
     assert soundness.digest() == first, "a copy is the same library"

@@ -20,8 +20,9 @@ from localspec.core.errors import Interrupted, LocalspecError
 from localspec.core.files import paths
 from localspec.core.processes.bounded import BoundedProcess
 from tui.controllers import attached, command_runner
-from tui.input import attachments
-from tui.input.attachments import AttachError, Draft, read
+from tui.input import attachments, message_draft
+from tui.input.attachments import AttachError, read
+from tui.input.message_draft import Draft
 from tui.session.recorder import ChatRecorder
 
 
@@ -100,7 +101,7 @@ def test_patterns_read_a_message_once_and_none_without_a_name(monkeypatch):
             read_texts.append(text)
             return iter(())
 
-    monkeypatch.setattr(attachments, "_BLOCK", Counted())
+    monkeypatch.setattr(message_draft, "_BLOCK", Counted())
     assert not Draft("no name").slow
     assert not read_texts
     question = " ".join(f"@w{n}" for n in range(600))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from localspec.core.errors import LocalspecError
 from localspec.core.in_thread import in_thread
 from tui.controllers.chat_context import ChatContext
-from tui.input.attachments import AttachError, Attachment, Draft, names_files, read
+from tui.input.attachments import AttachError, Attachment, read
+from tui.input.message_draft import Draft, names_files
 from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 

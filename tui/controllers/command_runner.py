@@ -12,7 +12,8 @@ from localspec.core.in_thread import in_thread
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.chat_context import ChatContext
-from tui.input.attachments import AttachError, Draft, NoFileError, read
+from tui.input.attachments import AttachError, NoFileError, read
+from tui.input.message_draft import Draft
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.open_chat import OpenChat

@@ -8,28 +8,16 @@ import os
 import re
 import shlex
 import urllib.parse
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 
 from localspec.chats import pictures
 from localspec.core.errors import ChatsError, Interrupted, LocalspecError, UnreadableError
 from localspec.core.files import checked, paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
+from tui.input.message_draft import AFTER, Draft, fenced
 
-_NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
-"""A name with spaces is quoted."""
-_AFTER = ".,;:!?)'\""
-# Both end at the first line that begins with their fence, or are none. A pattern that looked for a
-# later end would take words between two blocks for a file, and read a long text once per fence.
-_BLOCK = re.compile(
-    r"(?:\A|\n\n)([^\n]+):\n(`{3,})\n(?:(?!\2)[^\n]*+\n)*+\2(?=\n\n|\s*\Z)",
-)
-"""A file as it is attached, see `Attachment.block`: its fence is longer than any in it."""
-_CODE = re.compile(r"^(`{3,})[^\n`]*\n(?:(?!\1)[^\n]*+\n)*+\1`*[ \t]*$", re.MULTILINE)
 _LARGEST = 1 << 20
 """Largest text file in bytes, and largest folder in characters; more fits into no context."""
 _MOST_FILES = 200
@@ -58,83 +46,6 @@ class Attachment:
         return f"{self.name}:\n{fenced(self.text)}"
 
 
-@dataclass(frozen=True)  # without slots, for what is found once
-class Draft:
-    """A message as it is written. Only its own words name files: none in pasted texts, in files
-    that it has already, or in code; none of those in the question that it changes.
-    """
-
-    text: str
-    pasted: tuple[str, ...] = ()
-    """Texts in it that the composer does not show."""
-    edited: str = ""
-    """The question that it changes: what that named is in it, or was meant as words."""
-
-    @property
-    def begins_pasted(self) -> bool:
-        """Whether its beginning is pasted: the composer shows no command there."""
-        pasted = filter(None, map(str.strip, self.pasted))
-        return any(self.text.strip().startswith(text) for text in pasted)
-
-    @property
-    def slow(self) -> bool:
-        """Whether it names what takes a while to read: a folder, a PDF, a notebook."""
-        endings = (".pdf", ".ipynb", "/", os.sep)
-        return any(name.rstrip(_AFTER).lower().endswith(endings) for name in self.names())
-
-    def names(self) -> list[str]:
-        """What it names as files, once each, with the punctuation after it."""
-        if "@" not in self.text:
-            return []
-        known = {(m[1] or m[2]).rstrip(_AFTER) for m in _NAME.finditer(self.edited)}
-        # A file that was taken out of it is wanted as it is now.
-        before = _attached(self.edited)
-        known = {name for name in known if self.has(name) or not _among(before, name)}
-        names = dict.fromkeys(m[1] or m[2] for m in self.words(self.text))
-        return [name for name in names if name.rstrip(_AFTER) not in known]
-
-    def words(self, text: str) -> list[re.Match[str]]:
-        """The words of ``text``, which is that of the message, that may name files."""
-        quoted = [m.span() for pattern in (_BLOCK, _CODE) for m in pattern.finditer(text)]
-        for pasted in filter(None, map(str.strip, self.pasted)):
-            quoted += _places(text, pasted)
-        quoted.sort()
-        ends = [0, *accumulate((end for _, end in quoted), max)]  # of all that begin before one
-        found = _NAME.finditer(text)
-        return [m for m in found if ends[bisect_left(quoted, (m.end(), 0))] <= m.start()]
-
-    def has(self, name: str) -> bool:
-        """Whether a file, or files of a folder, are attached to it already."""
-        return _among(self._had, name)
-
-    @cached_property
-    def _had(self) -> list[str]:
-        return _attached(self.text)
-
-
-def _places(text: str, part: str) -> Iterator[tuple[int, int]]:
-    """Where ``part`` begins and ends in ``text``. A pattern as long as a paste would take seconds
-    to compile.
-    """
-    at = text.find(part)
-    while at >= 0:
-        end = at + len(part)
-        yield at, end
-        at = text.find(part, end)
-
-
-def _attached(text: str) -> list[str]:
-    """The sorted names of the files that are in a message."""
-    return sorted(m[1] for m in _BLOCK.finditer(text))
-
-
-def _among(names: list[str], name: str) -> bool:
-    """Whether sorted names have one, or one below it as a folder."""
-    folder = name.rstrip("/" + os.sep) + "/"
-    at, below = bisect_left(names, name), bisect_left(names, folder)
-    return names[at : at + 1] == [name] or "".join(names[below : below + 1]).startswith(folder)
-
-
 @dataclass(frozen=True, slots=True)
 class Files:
     """What a message names."""
@@ -154,11 +65,6 @@ class Files:
         return "\n".join([*self.pictures.values(), "\n\n".join([rest, *blocks])])
 
 
-def names_files(text: str) -> bool:
-    """Whether a message may name files."""
-    return "@" in text and _NAME.search(text) is not None
-
-
 def read(
     draft: Draft, *, as_words: bool = False, cancelled: Callable[[], bool] = lambda: False
 ) -> Files:
@@ -174,7 +80,7 @@ def read(
     found: list[Attachment] = []
     shown: dict[str, str] = {}
     for name in draft.names():
-        if draft.has(name.rstrip(_AFTER)):
+        if draft.has(name.rstrip(AFTER)):
             continue
         try:
             name, path = _file_called(name, as_words=as_words)  # noqa: PLW2901 - as it turned out
@@ -206,7 +112,7 @@ def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
     """
     path = paths.expand(name)
     if not paths.is_file(path) and not paths.is_dir(path):
-        name = name.rstrip(_AFTER)
+        name = name.rstrip(AFTER)
         path = paths.expand(name)
     if name and (paths.is_file(path) or (paths.is_dir(path) and set("/\\") & set(name))):
         return name, path
@@ -309,7 +215,7 @@ def _unnamed(draft: Draft, shown: dict[str, str]) -> str:
     text = rest = draft.text.strip()
     for found in reversed(draft.words(text)):
         name = found[1] or found[2]
-        bare = name if name in shown else name.rstrip(_AFTER)
+        bare = name if name in shown else name.rstrip(AFTER)
         if bare not in shown:
             continue
         after = name[len(bare) :]
@@ -358,11 +264,3 @@ def picture_named(path: str) -> str:
     raise AttachError(
         f"{path} is no picture (PNG, JPEG, WEBP, GIF or BMP) and no sound (WAV, MP3 or FLAC)"
     )
-
-
-def fenced(content: str) -> str:
-    """A code block whose fence is longer than any run of backticks in ``content``."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
-    fence = "`" * (longest + 1)
-    end = "" if content.endswith("\n") else "\n"
-    return f"{fence}\n{content}{end}{fence}"

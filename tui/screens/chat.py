@@ -22,8 +22,8 @@ from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
 from tui.input import keymap
-from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
+from tui.input.message_draft import names_files
 from tui.render.text import plain
 from tui.screens.sized import DrawnAheadScreen
 from tui.session import status_text
