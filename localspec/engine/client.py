@@ -84,6 +84,7 @@ class EngineClient:
         self._interval = interval
         self.on_death = on_death
         self.info: ModelInfo | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._opening: asyncio.Queue[EngineEvent | LocalspecError] = asyncio.Queue()
@@ -122,8 +123,9 @@ class EngineClient:
         self._close_asked = False
         self._opening = asyncio.Queue()
         self._loading = ""
-        self._process = await spawn(self._log, self._runtime, self._interval)
-        self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
+        # Not cancelled with this: a process that was made meanwhile would belong to nobody.
+        self._starting = asyncio.create_task(self._start(), name="engine start")
+        await asyncio.shield(self._starting)
         if self._close_asked:  # while the process was not there yet
             await self.close()
             raise Interrupted("loading was stopped")
@@ -151,6 +153,10 @@ class EngineClient:
                     raise event.exception()
                 case LocalspecError():
                     raise event
+
+    async def _start(self) -> None:
+        process = self._process = await spawn(self._log, self._runtime, self._interval)
+        self._reader = asyncio.create_task(self._read(process), name="engine reader")
 
     def reply(self, request: ReplyRequest) -> EngineReply:
         """Have a request answered. Several may be answered at the same time, as many as
@@ -255,6 +261,10 @@ class EngineClient:
         While `open` waits this cancels the loading.
         """
         self._close_asked = True
+        if self._starting is not None:
+            await asyncio.wait({self._starting})
+            if not self._starting.cancelled():
+                self._starting.exception()  # raised by `open`, unless nobody waits for it
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return

@@ -22,9 +22,11 @@ from localspec.core.errors import (
 )
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
+from localspec.engine import client as engine_client
 from localspec.engine import protocol
 from localspec.engine.client import EngineClient
 from localspec.engine.messages import OpenedEvent
+from localspec.engine.spawn import spawn
 
 ROOT = Path(__file__).parents[2]
 
@@ -442,6 +444,24 @@ async def test_loading_is_stopped_also_before_its_process_is_there(make_client):
     with pytest.raises(Interrupted, match="loading was stopped"):
         await asyncio.wait_for(opening, 60)
     assert not client.alive
+
+
+async def test_a_process_is_ended_whose_start_nobody_waits_for_any_more(make_client, monkeypatch):
+    started = []
+
+    async def slow(*arguments):
+        started.append(await spawn(*arguments))
+        await asyncio.sleep(0.05)
+        return started[0]
+
+    monkeypatch.setattr(engine_client, "spawn", slow)
+    engine = make_client()
+    opening = asyncio.create_task(engine.open())
+    await until_so(lambda: started)
+    opening.cancel()
+    await engine.close()
+    assert started[0].returncode is not None
+    assert not engine.alive
 
 
 async def test_loading_is_stopped_also_as_it_ends(make_client):
