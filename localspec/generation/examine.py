@@ -34,6 +34,7 @@ from localspec.core.selection import require_finite
 from localspec.core.values import Distribution, Logits, TokenView
 from localspec.decode.target_choice import TargetChoice
 from localspec.generation.part_sizes import LEAST_PART
+from localspec.generation.reply_job import naming_adapters
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler
 
@@ -65,6 +66,7 @@ def examine(
     def cancelled() -> bool:
         return interrupt.is_set() or scheduler.closed
 
+    blend = pair.target.blend(request.adapters)
     prompt, processor = scheduler.prepare(
         request, partial(_prepared, scheduler, request, noise, cancelled)
     )
@@ -81,7 +83,6 @@ def examine(
     def compute(free: Sequence[int]) -> tuple[Logits, Logits | None, dict[int, str]] | None:
         if interrupt.is_set():
             raise Interrupted(_NOBODY_WAITS)
-        blend = pair.target.blend(request.adapters)
         found = scheduler.prefill.row_after(known, free, request.owner, blend)
         if found is None:
             return None
@@ -94,17 +95,18 @@ def examine(
     tries = _TRIES + _TRIES * len(known) // LEAST_PART  # other replies may displace parts
     calls = (scheduler.call(compute, needs_sequence=True) for _ in range(tries))
     row, draft_row, texts = _first(calls)
-    return examination(
-        row,
-        draft_row,
-        known,
-        tokens[-1],
-        rival,
-        processor=processor,
-        noise=noise,
-        text=texts.__getitem__,
-        cancelled=cancelled,
-    )
+    with naming_adapters(request, blend):
+        return examination(
+            row,
+            draft_row,
+            known,
+            tokens[-1],
+            rival,
+            processor=processor,
+            noise=noise,
+            text=texts.__getitem__,
+            cancelled=cancelled,
+        )
 
 
 def _noise_of(request: ReplyRequest) -> Noise:

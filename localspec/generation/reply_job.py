@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from localspec.core.adapter_list import Blend
+from localspec.core.errors import NotNumbersError
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents
@@ -89,6 +92,8 @@ class Job:
 
     def fail(self, error: BaseException) -> None:
         """End with an error; nothing happens where it is over already."""
+        if isinstance(error, NotNumbersError):
+            error = not_numbers(error, self.request, self.blend)
         with self._lock:
             if self._state is not _State.OVER:
                 self._state = _State.OVER
@@ -100,6 +105,29 @@ class Job:
             self.mailbox.fail(error)
         except Exception:
             log.exception("nobody takes the error of a reply, %s", type(error).__name__)
+
+
+def not_numbers(error: NotNumbersError, request: ReplyRequest, blend: Blend) -> NotNumbersError:
+    """What is told of logits that are not numbers: they may be the fault of an adapter, whose file
+    is another one than the model's.
+    """
+    if not blend.parts:
+        return error
+    names = [Path(use.path).name for use in request.adapters or () if use.scale]
+    which = ", ".join(names) or "that it was loaded with"
+    return NotNumbersError(
+        f"with the adapters {which}, the model returned logits that are not numbers; where it does "
+        "not without them, one of their files is damaged: make or fetch it again"
+    )
+
+
+@contextmanager
+def naming_adapters(request: ReplyRequest, blend: Blend) -> Iterator[None]:
+    """Raises `not_numbers` in place of a NotNumbersError."""
+    try:
+        yield
+    except NotNumbersError as error:
+        raise not_numbers(error, request, blend) from None
 
 
 def _unbegun(seed: int | None) -> Reply:

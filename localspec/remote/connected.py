@@ -11,6 +11,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from localspec.core import codec
 from localspec.core.errors import (
@@ -53,15 +54,17 @@ _TOO_LONG = "the conversation is too long to be sent; shorten the message"
 class NativeReply:
     """One request; implements `localspec.remote.reply.ReplySource`."""
 
-    def __init__(self, connection: Connection, request: ReplyRequest) -> None:
-        """Send nothing yet.
+    def __init__(self, connection: Connection, request: ReplyRequest, model: str) -> None:
+        """Send nothing yet; ``model`` is the name of the one that is asked, "" where the server
+        told none.
 
         Raises:
             UsageError: the conversation is larger than a line of the protocol.
         """
         self._connection = connection
         self._request = request
-        self._body = b"" if request.sees else _fields(ReplyCommand(0, request), "request")
+        self._model = model
+        self._body = b"" if request.sees else self._encoded(request)
         self._tally = ReplyTally(request.seed)
         self._received = self._characters = 0
 
@@ -74,7 +77,7 @@ class NativeReply:
         connection, tally = self._connection, self._tally
         if not self._body:
             seeing = await asyncio.to_thread(_with_pictures, self._request)
-            self._body = _fields(ReplyCommand(0, seeing), "request")
+            self._body = self._encoded(seeing)
         address, key = connection.address, connection.key
         async with connection.stream(_REPLY, self._body, waiting) as response:
             kind = content_type(response)
@@ -90,6 +93,9 @@ class NativeReply:
                     if isinstance(event, Finished):
                         return
         raise broken_off(address, begun=tally.begun)
+
+    def _encoded(self, request: ReplyRequest) -> bytes:
+        return _body(_sent(ReplyCommand(0, request))["request"], self._model)
 
     def _count(self, event: ReplyEvent) -> None:
         """Refuse a reply without end: all of its events are kept until it ends.
@@ -126,11 +132,19 @@ def _with_pictures(request: ReplyRequest) -> ReplyRequest:
     return dataclasses.replace(request, messages=tuple(messages))
 
 
-def _fields(command: ReplyCommand | ExamineCommand, *names: str) -> bytes:
-    """The fields of a command as the body of a request."""
-    data = json.loads(protocol.encode(command))
-    body = data[names[0]] if len(names) == 1 else {name: data[name] for name in names}
-    found = json.dumps(body).encode("ascii")
+def _sent(command: ReplyCommand | ExamineCommand) -> dict[str, Any]:
+    """A command as the engine protocol has it."""
+    found: dict[str, Any] = json.loads(protocol.encode(command))
+    return found
+
+
+def _body(fields: dict[str, Any], model: str) -> bytes:
+    """The body of a request to a model; a server that told no name takes none.
+
+    Raises:
+        UsageError: it is too large.
+    """
+    found = json.dumps(fields | ({"model": model} if model else {})).encode("ascii")
     if len(found) > protocol.MAX_LINE:
         raise UsageError(_TOO_LONG)
     return found
@@ -162,6 +176,9 @@ class ConnectedClient(ServerClient):
     why_not_plain = ""
     """Every reply can be made without drafting."""
 
+    model = ""
+    """The name of the model that it had loaded; "" where it did not tell, as older ones."""
+
     @property
     def server(self) -> str:
         """Address of the server."""
@@ -184,6 +201,8 @@ class ConnectedClient(ServerClient):
                 f"localspec version {protocol.VERSION}; use --url {self.server}/v1, or the same "
                 "localspec"
             )
+        name = data.get("model")
+        self.model = name if isinstance(name, str) else ""
         try:
             return codec.decode(ModelInfo, data.get("info"), "info")
         except codec.CodecError as error:
@@ -199,7 +218,7 @@ class ConnectedClient(ServerClient):
         """
         if request.seed is None:  # so that a reply that is stopped can be made again
             request = dataclasses.replace(request, seed=secrets.randbits(63))
-        return self._begin(NativeReply(self.connection, request))
+        return self._begin(NativeReply(self.connection, request, self.model))
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
@@ -211,8 +230,9 @@ class ConnectedClient(ServerClient):
         """
         if request.sees:
             request = await asyncio.to_thread(_with_pictures, request)
-        command = ExamineCommand(0, request, tuple(tokens), rival)
-        body = _fields(command, "request", "tokens", "rival")
+        sent = _sent(ExamineCommand(0, request, tuple(tokens), rival))
+        fields = {name: value for name, value in sent.items() if name not in {"type", "id"}}
+        body = _body(fields, self.model)
         async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
             async for line in Lines(response, self.connection):
                 try:

@@ -15,6 +15,7 @@ import tables
 from runnables import Costs, Flag, Hooked, Letters, Pair, V, Watchdog, letters
 from waiting import until
 
+from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.errors import (
     AuditError,
     ContextError,
@@ -498,6 +499,22 @@ def test_a_request_that_fails_ends_alone_with_its_error(house: House) -> None:
         reply(house.submit("bcd", sampling=tables.Sampling(logit_bias=((99, 1.0),))))
     assert reply(house.submit("bcd")).tokens == alone("bcd", 20).tokens
     house.audit()
+
+
+@pytest.mark.parametrize(
+    ("uses", "said"),
+    [
+        ((AdapterUse("2:/adapters/a.gguf"), AdapterUse("b.gguf", 0.0)), "the adapters a.gguf, the"),
+        (None, "the adapters that it was loaded with, the"),
+    ],
+)
+def test_logits_that_are_not_numbers_with_adapters_are_said_to_be_of_them(
+    house: House, monkeypatch: pytest.MonkeyPatch, uses: tuple[AdapterUse, ...] | None, said: str
+) -> None:
+    """The user was sent to the file of the model."""
+    monkeypatch.setattr(house.target, "blend", lambda _uses: Blend((("digest", 1.0),), "key"))
+    with pytest.raises(NotNumbersError, match=said):
+        reply(house.submit("bcz", adapters=uses))
 
 
 @pytest.mark.parametrize("error", [DecodeError("the device is lost"), ValueError("a defect")])

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_serving import World
+from fake_serving import FakeEngine, World
 from played_server import HANG, PlayedServer, http
 
 from localspec.config import running_servers
@@ -123,6 +123,32 @@ async def test_the_candidates_of_a_token_are_told():
         world.engines[0].examine = examine
         found = await engine.examine(HI, (1, 3), 4)
         assert found == Examination(one, (one,), 0.25)
+
+
+async def test_a_chat_stays_with_the_model_that_it_found(monkeypatch):
+    """Another client had another model loaded: that one answered, and examined earlier replies."""
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("more", ""),))
+    one, by = Candidate(3, "x", 0.5, None, 0.5), []
+
+    async def examine(engine, _request, _tokens, _rival):
+        by.append(engine.options.model)
+        return Examination(one, (one,), None)
+
+    monkeypatch.setattr(FakeEngine, "examine", examine, raising=False)
+    async with connected() as (engine, world):
+        await opened(engine)
+        http_client, address = engine.connection._client, "http://127.0.0.1/v1/completions"
+        other = {"model": "more", "prompt": "a"}
+        assert (await http_client.post(address, json=other)).status_code == 200
+        await engine.examine(HI, (1, 3))
+        assert by == ["fake"]
+        assert (await http_client.post(address, json=other)).status_code == 200
+        assert [event async for event in engine.reply(HI)]
+        assert world.slots.options.model == "fake"
+        engine.model = ""  # a server that is older tells none, and takes none
+        assert (await http_client.post(address, json=other)).status_code == 200
+        assert [event async for event in engine.reply(HI)]
+        assert world.slots.options.model == "more"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,21 @@
 
 import asyncio
 import json
+import re
+from types import SimpleNamespace
 
 import pytest
 from fake_serving import FakeEngine
 from waiting import turn, until_so
 
 from localspec.core.adapter_list import AdapterUse, read, read_vectors
-from localspec.core.errors import EngineError, UsageError
+from localspec.core.errors import EngineError, ModelFileError, UsageError
+from localspec.serve.backend.embeddings import Embeddings
+from localspec.serve.backend.metrics import Metrics
+from localspec.serve.backend.model_names import ModelNames
+from localspec.serve.backend.records import ReplyRecord, RequestRecord
+from localspec.serve.http.body_budget import Caller
+from localspec.serve.routes import ollama_models
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"
@@ -150,6 +158,84 @@ async def test_other_models_are_loaded_without_what_fits_the_first(
             assert had == (model, "", "", others)
 
 
+@pytest.fixture
+async def two(make_world, monkeypatch):
+    """A server of the models "fake", which has adapters, and "more"."""
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("more", ""),))
+    world = await make_world(lora=LORA)
+    assert (await chat(world))[0] == 200
+    return world
+
+
+async def waits(world, n, asked):
+    """A request that has come as the n-th that runs or waits."""
+    task = asyncio.create_task(asked)
+    await until_so(lambda: world.service.queue.size == n, pause=turn)
+    return task
+
+
+async def test_a_request_that_names_nothing_has_the_usual_adapters_of_the_model_that_answers(two):
+    """It had those of the model that was present when it came, and was refused by another one."""
+    await post(two, "/lora-adapters", [{"id": 0, "scale": 2}])
+    two.hold, two.hold_at = asyncio.Event(), 0
+    asked = [await waits(two, 1, chat(two, model="fake"))]
+    asked.append(await waits(two, 2, chat(two, model="more")))
+    asked.append(await waits(two, 3, chat(two)))
+    two.hold.set()
+    answers = [await one for one in asked]
+    assert [(status, answer["model"]) for status, answer in answers] == [
+        *((200, name) for name in ("fake", "more", "more")),
+    ]
+    assert [request.adapters for request in two.requests[1:]] == [(AdapterUse(STYLE, 2.0),), (), ()]
+
+
+async def test_it_has_those_of_a_model_that_comes_back_where_another_one_cannot_be_loaded(two):
+    await post(two, "/lora-adapters", [{"id": 0, "scale": 2}])
+    two.loading = asyncio.Event()
+    failing = asyncio.create_task(chat(two, model="more"))
+    await until_so(lambda: two.slot.exchanging, pause=turn)
+    asked = await waits(two, 2, chat(two))
+    two.load_error = ModelFileError("broken")
+    two.loading.set()
+    assert (await failing)[0] == 503
+    two.load_error = None
+    assert (await asked)[0] == 200
+    assert two.requests[-1].adapters == (AdapterUse(STYLE, 2.0),)
+
+
+async def test_the_number_of_an_adapter_says_which_model_is_wanted(two):
+    assert (await chat(two, model="more"))[0] == 200
+    status, answer = await chat(two, lora=[{"id": 0, "scale": 1}])
+    assert (status, answer["model"]) == (200, "fake")
+    assert two.requests[-1].adapters == (AdapterUse(STYLE, 1.0),)
+    status, answer = await chat(two, model="more", lora=[{"id": 0, "scale": 1}])
+    assert status == 400
+    assert "the adapter 0 is for fake, not for more" in answer["error"]["message"]
+
+
+async def test_a_place_is_examined_by_the_model_of_its_reply_with_its_adapters(two, monkeypatch):
+    seen = []
+
+    async def examine(engine, request, _tokens, _rival):
+        seen.append((engine.options.model, request.adapters))
+        raise UsageError("seen")
+
+    monkeypatch.setattr(FakeEngine, "examine", examine, raising=False)
+    await post(two, "/lora-adapters", [{"id": 0, "scale": 2}])
+    assert (await chat(two, model="more"))[0] == 200
+    place = {"request": {"prompt": "a", "seed": 1}, "tokens": [1]}
+    for model in (None, "fake", "nothing", "style"):  # None: from an older chat
+        named = {} if model is None else {"model": model}
+        status, _ = await post(two, "/localspec/examine", place | named)
+        assert status == (404 if model == "nothing" else 400)
+    assert seen == [
+        ("more", ()),
+        ("fake", (AdapterUse(STYLE, 2.0),)),
+        ("fake", (AdapterUse(STYLE, 0.5),)),
+    ]
+    assert (await post(two, "/localspec/examine", place | {"model": 1}))[0] == 400
+
+
 async def test_own_requests_name_adapters_by_number_too_and_never_files(make_world):
     world = await make_world(lora=LORA)
     own = {"prompt": "a", "max_tokens": 2, "adapters": [{"path": STYLE, "scale": 1.0}]}
@@ -240,6 +326,8 @@ async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_w
     await chat(world)
     assert len(world.engines) == 2
     assert any("later.gguf is not loaded again" in notice for notice in world.notices)
+    assert not world.slots.adapters.of(world.slots.first)
+    world.slots.adapters.add(world.slots.first, "later", tmp_path / "later.gguf")
     world.adapter_error = EngineError("the engine stopped")
     world.engines[-1].die()
     assert (await chat(world))[0] == 503
@@ -291,6 +379,117 @@ def make_loaded(make_world, tmp_path, monkeypatch):
         return world
 
     return make
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_a_request_that_names_an_adapter_is_never_answered_without_it(
+    make_loaded, monkeypatch, at
+):
+    """It was looked up twice: unloaded between, its model answered alone."""
+    world = await make_loaded()
+    find, looks = ModelNames._other_models, []
+
+    async def other_models(names):
+        looks.append(names)
+        if len(looks) == at:
+            await post(world, UNLOAD, {"lora_name": "x"})
+        return await find(names)
+
+    monkeypatch.setattr(ModelNames, "_other_models", other_models)
+    status, answer = await chat(world, model="x")
+    assert status == 404 or answer["model"] == "x"
+
+
+async def test_an_adapter_whose_name_ends_in_the_tag_of_ollama_is_called_by_it(
+    make_loaded, tmp_path
+):
+    world = await make_loaded()
+    (tmp_path / "y").write_bytes(b"GGUF")
+    assert (await post(world, LOAD, {"lora_name": "y:latest", "lora_path": "y"}))[0] == 200
+    status, answer = await chat(world, model="y:latest")
+    assert (status, answer["model"]) == (200, "y:latest")
+    assert (await chat(world, model="x:latest"))[1]["model"] == "x"
+    tags = (await world.client.get("/api/tags")).json()["models"]
+    assert {"x:latest", "y:latest"} <= {one["name"] for one in tags}
+    body = {"lora_name": "fake:latest", "lora_path": "y"}
+    assert "name of a model" in (await post(world, LOAD, body))[1]["error"]["message"]
+
+
+async def test_adapters_of_the_start_may_have_that_tag_too(make_world):
+    world = await make_world(lora=read(["/a/x:latest.gguf", "/a/fake:latest.gguf"]))
+    names = [one["id"] for one in (await world.client.get("/v1/models")).json()["data"]]
+    assert names.count("x:latest") == 1
+    assert "fake:latest" not in names  # which means the model
+    assert (await world.client.get("/api/tags")).status_code == 200
+    assert (await chat(world, model="x:latest"))[1]["model"] == "x:latest"
+
+
+async def test_models_are_listed_for_ollama_while_an_adapter_is_unloaded(make_loaded, monkeypatch):
+    """Its name was looked up again after the list was made, and there was no list at all."""
+    world = await make_loaded()
+    find = ollama_models.facts_of
+
+    async def facts_of(options):
+        if world.service.adapters.named("x") is not None:
+            await post(world, UNLOAD, {"lora_name": "x"})
+        return await find(options)
+
+    monkeypatch.setattr(ollama_models, "facts_of", facts_of)
+    assert (await world.client.get("/api/tags")).status_code == 200
+
+
+async def test_no_adapter_gets_the_name_of_the_embedding_model_or_the_reranker(
+    make_loaded, tmp_path
+):
+    world = await make_loaded()
+    embedding, reranker = (SimpleNamespace(model=name, info=None) for name in ("e", "r"))
+    world.service.embeddings = Embeddings(embedding, reranker)
+    (tmp_path / "y").write_bytes(b"GGUF")
+    for name in ("e", "r", "e:latest"):
+        status, body = await post(world, LOAD, {"lora_name": name, "lora_path": "y"})
+        assert status == 400
+        assert "name of a model" in body["error"]["message"]
+
+
+async def test_an_adapter_that_cannot_be_loaded_again_is_gone(make_loaded):
+    """It stayed in the lists, and requests for it were refused."""
+    world = await make_loaded()
+    world.adapter_error = UsageError("x is damaged")
+    world.engines[-1].die()
+    assert (await chat(world))[0] == 200
+    assert any("the adapter x is not loaded again" in notice for notice in world.notices)
+    assert (await world.client.get("/lora-adapters")).json() == []
+    assert (await chat(world, model="x"))[0] == 404
+    assert (await post(world, UNLOAD, {"lora_name": "x"}))[0] == 404
+    world.adapter_error = None
+    assert (await post(world, LOAD, {"lora_name": "x", "lora_path": "x"}))[0] == 200
+    assert (await chat(world, model="x"))[0] == 200
+
+
+async def adapter_rows(world):
+    page = (await world.client.get("/metrics")).text
+    return re.findall(r'adapter_verified_tokens_total\{adapter="(.*)"\} (\d+)', page)
+
+
+async def test_acceptance_is_counted_by_each_adapter_that_requests_name(make_world):
+    """Combinations had rows: clients filled them all, and one could look like a name."""
+    world = await make_world(lora=LORA)
+    await chat(world)
+    await post(world, "/lora-adapters", [{"id": 0, "scale": 0.5}])
+    await chat(world)  # it has an adapter, and names none
+    assert await adapter_rows(world) == []
+    for ids in ([0], [1], [0, 1]):
+        await chat(world, lora=[{"id": n, "scale": 0.5} for n in ids])
+    assert await adapter_rows(world) == [("other", "12"), ("style", "12")]
+
+
+async def test_the_adapters_that_were_used_last_are_counted():
+    metrics = Metrics()
+    for n in [*range(80), 20]:
+        record = RequestRecord(Caller(), "/", adapters=(str(n),))
+        record.replies.append(ReplyRecord())
+        metrics.finished(record)
+    assert [*metrics.adapted] == [*(str(n) for n in range(16, 80) if n != 20), "20"]
 
 
 async def test_an_adapter_is_unloaded_whichever_model_is_loaded(make_loaded):

@@ -38,7 +38,7 @@ async def test_who_is_examined_or_split_everywhere_keeps_no_other_client_waiting
     def ask(caller, name):
         request = ReplyRequest(prompt=f"{caller.owner} {name}", seed=1)
         if work == "examine":
-            return asyncio.create_task(world.service.examine(caller, request, (1,), None))
+            return asyncio.create_task(world.service.examine(caller, None, request, (1,), None))
         return asyncio.create_task(world.service.tokenize(caller, None, request))
 
     asked = [ask(ALICE, i) for i in range(places + 4)]

@@ -427,7 +427,7 @@ async def test_few_are_examined_or_split_at_a_time_whoever_leaves(make_world, wo
     def ask(name):
         request = ReplyRequest(prompt=name, seed=1)
         if work == "examine":
-            return asyncio.create_task(world.service.examine(Caller(), request, (1,), None))
+            return asyncio.create_task(world.service.examine(Caller(), None, request, (1,), None))
         return asyncio.create_task(world.service.tokenize(Caller(), None, request))
 
     asked = [ask(str(i)) for i in range(7)]

@@ -63,6 +63,21 @@ async def test_a_second_model_is_loaded_beside_the_first_and_both_answer(make_mo
     assert [one["name"] for one in running] == ["fake:latest", "other:latest"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), LocalspecError("no")])
+async def test_who_waits_is_answered_where_the_room_cannot_be_measured(make_models, error):
+    """It waited for ever."""
+    world = await make_models(2)
+
+    async def fits(_options):
+        raise error
+
+    world.slots._fits = fits
+    assert await asyncio.wait_for(ask(world, "other"), 10) == "other"
+    assert alive(world) == ["other"]
+    told = world.defects if isinstance(error, RuntimeError) else world.notices
+    assert any(str(error) in str(one) for one in told)
+
+
 async def test_both_answer_at_the_same_time(make_models):
     world = await make_models(2)
     await ask(world, "other")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -18,34 +18,34 @@ from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import LocalspecError, ModelFileError, UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
+from localspec.engine.port import OwnEngine
 from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.held_adapters import HeldAdapters
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.wanted import ServedAdapter, Wanted
 from localspec.serve.http.errors import ApiError, bad_request, no_such_model, without_folders
 
 
-@dataclass(slots=True)
-class ServedAdapter:
-    """One adapter."""
+@dataclass(frozen=True, slots=True)
+class AdaptedEngine:
+    """An engine whose turn has come for a request, with the adapters of that request, which stay
+    until it is left or `submitted` is called.
+    """
 
-    id: int
-    """llama-server's number of it, which no other one gets later."""
-    name: str
-    """By which a request may call it as a model."""
-    key: str
-    """The name that engines know what was loaded last by."""
-    path: Path
-    """Its file, as it was named."""
-    file: Path
-    """The same with links followed, when it was loaded."""
-    scale: float
-    """The scale where a request names none."""
-    own: float
-    """The scale of a request that calls it as a model."""
+    engine: OwnEngine
     options: Options
-    """The model that it was loaded for."""
+    """Options of its model."""
+    adapters: tuple[AdapterUse, ...] | None
+    """As the engine knows them; None: as the model was loaded."""
+    _holding: contextlib.ExitStack
+
+    def submitted(self) -> None:
+        """The engine has all that the request asks of it, and keeps the adapters itself."""
+        self._holding.close()
 
 
 class ServedAdapters:
@@ -58,80 +58,104 @@ class ServedAdapters:
         self._slots = slots
         self._held = HeldAdapters(slots, reporter)
         self._folders = tuple(folder.resolve() for folder in folders)
-        self._known: dict[int, ServedAdapter] = {}
+        self._added: dict[int, ServedAdapter] = {}
+        """By number, maybe with some that no engine loads any more."""
         self._next = self._loads = 0
         self.changing = AsyncPlaces(1)
         """The place of whoever loads or unloads one."""
         for adapter in slots.first.adapters:
             stem = adapter.path.stem
             name = stem if self.named(stem) is None else f"{stem}-{self._next}"
-            self._add(name, str(adapter.path), adapter.path, adapter.scale, slots.first)
+            found = name, str(adapter.path), adapter.path, adapter.scale, slots.first
+            self._add(*found, stays=True)
         self._changed = False
         """Whether the usual scales are no longer those of the start."""
 
-    def _add(self, name: str, key: str, path: Path, scale: float, options: Options) -> None:
-        found = name, key, path, path.resolve(), scale, scale or 1.0, options
-        self._known[self._next] = ServedAdapter(self._next, *found)
+    def _add(
+        self, name: str, key: str, path: Path, scale: float, options: Options, *, stays: bool
+    ) -> None:
+        found = name, key, path, path.resolve(), scale, scale or 1.0, options, stays
+        self._added = {**self._known, self._next: ServedAdapter(self._next, *found)}
         self._next += 1
+
+    @property
+    def _known(self) -> dict[int, ServedAdapter]:
+        """The adapters by number: those of ``--lora``, and what engines of their models load."""
+        loaded = self._slots.adapters
+        return {
+            number: one
+            for number, one in self._added.items()
+            if one.stays or one.key in loaded.of(one.options)
+        }
 
     def listed(self) -> list[ServedAdapter]:
         """All, in the order of their numbers."""
         return [*self._known.values()]
 
-    def named(self, name: str | None) -> ServedAdapter | None:
+    def named(self, name: str) -> ServedAdapter | None:
         """The one of that name, if there is one."""
         return next((one for one in self._known.values() if one.name == name), None)
 
-    def uses(
-        self,
-        asked: Iterable[AdapterUse] | None,
-        called: ServedAdapter | None,
-        options: Options | None,
-    ) -> tuple[AdapterUse, ...] | None:
-        """The adapters of a request to the model of ``options``, None being the present one, as the
-        engine knows them. It ``asked`` for them by number, or ``called`` one as its model; None
-        where it leaves it to the server, and nothing was changed since the start.
+    def wanted(self, named: Wanted, asked: Iterable[AdapterUse] | None) -> Wanted:
+        """What a request wants that has ``named`` a model, an adapter or nothing, and ``asked`` for
+        adapters by number, unless that is None. They say which model it wants, too.
 
         Raises:
-            ApiError: 400, it does both, there is none of that number, or it names one twice; 404,
-                the one that it called was unloaded since.
+            ApiError: 400, it names an adapter and asks for some, there is none of that number or it
+                is for another model, or it names one twice.
         """
-        if called is not None:
-            if called.id not in self._known:
-                raise no_such_model(f"the adapter {called.name} was unloaded meanwhile")
-            if asked is not None:
-                said = f"model is the adapter {called.name} already; leave out lora, or name the"
-                raise bad_request(f"{said} model without adapters", "lora")
-            return (AdapterUse(called.key, called.own),)
         if asked is None:
-            model = (options or self._slots.options).model
-            own = (one for one in self._known.values() if one.options.model == model and one.scale)
-            usual = tuple(AdapterUse(one.key, one.scale) for one in own)
-            return usual if self._changed else None
-        scales = self._scales(asked)
-        return tuple(AdapterUse(self._known[n].key, scale) for n, scale in scales.items())
+            return named
+        if named.called:
+            said = f"model is the adapter {named.called} already; leave out lora, or name the model"
+            raise bad_request(f"{said} without adapters", "lora")
+        chosen, options = self._scales(asked), named.options
+        for one, _ in chosen:
+            options = options or one.options
+            if one.options.model != options.model:
+                own, other = public_name(one.options.model), public_name(options.model)
+                raise bad_request(f"the adapter {one.id} is for {own}, not for {other}", "lora")
+        return Wanted(options, chosen)
 
-    @contextlib.contextmanager
-    def hold(
-        self,
-        asked: Iterable[AdapterUse] | None,
-        called: ServedAdapter | None,
-        options: Options | None,
-    ) -> Iterator[tuple[AdapterUse, ...] | None]:
-        """The adapters of a request, as `uses` has them, which stay for a block, whatever is loaded
-        or unloaded meanwhile.
+    @contextlib.asynccontextmanager
+    async def use(
+        self, wanted: Wanted, keep: KeepAlive | None = None
+    ) -> AsyncIterator[AdaptedEngine]:
+        """The engine that a request wants, as `EngineSlots.use`, with the adapters that it is to
+        compute with. Those that the request names stay from now on, whatever is loaded or unloaded
+        meanwhile; the usual ones are those of the model that answers, when it does.
 
         Raises:
-            ApiError: as `uses`.
+            ApiError: 404 or 400, one that it names was unloaded.
+            LocalspecError: as `EngineSlots.use`.
         """
-        uses = self.uses(asked, called, options)
-        with self._held.hold(uses):
-            yield uses
+        with contextlib.ExitStack() as holding:
+            uses = self._uses(wanted)
+            holding.enter_context(self._held.hold(uses))
+            async with self._slots.use(wanted.options, keep) as engine:
+                options = wanted.options or self._slots.options_of(engine)
+                if uses is None:
+                    uses = self._usual(options)
+                    holding.enter_context(self._held.hold(uses))
+                yield AdaptedEngine(engine, options, uses, holding)
 
-    def label(self, uses: tuple[AdapterUse, ...] | None) -> str:
-        """The names of adapters in a request, as the metrics have them."""
-        names = {one.key: one.name for one in self._known.values()}
-        return "+".join(sorted(names.get(use.path, "?") for use in uses or () if use.scale))
+    def _uses(self, wanted: Wanted) -> tuple[AdapterUse, ...] | None:
+        """What a request names, as engines know it; None where it leaves that to the server."""
+        if wanted.adapters is None:
+            return None
+        known = self._known
+        for one, _ in wanted.adapters:
+            if one.id not in known:
+                said = f"the adapter {one.name} was unloaded meanwhile"
+                raise no_such_model(said) if wanted.called else bad_request(said, "lora")
+        return tuple(AdapterUse(one.key, scale) for one, scale in wanted.adapters)
+
+    def _usual(self, options: Options) -> tuple[AdapterUse, ...] | None:
+        """The usual adapters of a model; None where nothing was changed since the start."""
+        if not self._changed:
+            return None
+        own = (one for one in self._known.values() if one.options.model == options.model)
+        return tuple(AdapterUse(one.key, one.scale) for one in own if one.scale)
 
     def set(self, asked: Iterable[AdapterUse]) -> None:
         """Change the usual scales; 0 for those that are not named.
@@ -139,22 +163,23 @@ class ServedAdapters:
         Raises:
             ApiError: 400, there is none of a number, or one is named twice.
         """
-        scales = self._scales(asked)
+        scales = {one.id: scale for one, scale in self._scales(asked)}
         for one in self._known.values():
             one.scale = scales.get(one.id, 0.0)
         self._changed = True
 
-    def _scales(self, asked: Iterable[AdapterUse]) -> dict[int, float]:
-        found: dict[int, float] = {}
+    def _scales(self, asked: Iterable[AdapterUse]) -> tuple[tuple[ServedAdapter, float], ...]:
+        """The adapters of some numbers, and the scales for them."""
+        known, found = self._known, dict[int, float]()
         for use in asked:
             number = int(use.path) if use.path.isdecimal() and len(use.path) < 10 else -1
-            if number not in self._known:
-                there = ", ".join(map(str, self._known)) or "none is loaded; see --lora"
+            if number not in known:
+                there = ", ".join(map(str, known)) or "none is loaded; see --lora"
                 raise bad_request(f"there is no adapter {use.path[:20]}; ids: {there}", "lora")
             if number in found:
                 raise bad_request(f"the adapter {number} is named twice", "lora")
             found[number] = use.scale
-        return found
+        return tuple((known[number], scale) for number, scale in found.items())
 
     async def load(self, name: str, path: str, *, again: bool) -> None:
         """Load a file of the folders under a new name; with ``again`` also in place of the one of
@@ -182,7 +207,7 @@ class ServedAdapters:
             assert engine.info is not None
             target = Path(engine.info.target)
             await asyncio.to_thread(_require_adapter, file, target)
-            if known is not None and not self._requested(known):
+            if known is not None and known.stays:
                 await engine.adapter(known.key, known.path)  # refused, unless it is as it was
                 return
             self._loads += 1
@@ -190,7 +215,7 @@ class ServedAdapters:
             await engine.adapter(key, file)
             self._slots.adapters.add(options, key, file)
         if known is None:
-            self._add(name, key, file, 0.0, options)
+            self._add(name, key, file, 0.0, options, stays=False)
         else:
             before, known.key = known.key, key
             await self._held.unload(options, before)
@@ -207,15 +232,11 @@ class ServedAdapters:
         if known is None:
             said = f"the adapter {name[:80]!r} cannot be found"
             raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-        if not self._requested(known):
+        if known.stays:
             said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
             raise bad_request(said, "lora_name")
-        del self._known[known.id]
+        del self._added[known.id]
         await self._held.unload(known.options, known.key)
-
-    def _requested(self, one: ServedAdapter) -> bool:
-        """Whether a request loaded it."""
-        return one.key in self._slots.adapters.of(one.options)
 
     def _allowed(self, path: str) -> Path:
         """The file that a path of a request names, links followed.

@@ -20,21 +20,20 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from localspec.core.adapter_list import AdapterUse
 from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Round, Token
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
-from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
-from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
+from localspec.serve.backend.adapters import AdaptedEngine, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
+from localspec.serve.backend.wanted import Wanted
 from localspec.serve.http.errors import ApiError, bad_request, of_engine, stopping, too_long
 from localspec.serve.replies.answer_fields import held_size
 
@@ -91,22 +90,16 @@ class Answering:
         self,
         server: Server,
         record: RequestRecord,
-        options: Options | None,
+        wanted: Wanted,
         requests: Sequence[ReplyRequest],
-        called: ServedAdapter | None,
         keep: KeepAlive | None,
     ) -> None:
-        """Use `Service.answer`. The requests name their adapters by number, all the same ones."""
+        """Use `Service.answer`. All requests want the same."""
         self._server = server
         self.record = record
-        self._options = options
+        self._wanted = wanted
         self._requests = tuple(requests)
-        self._called = called
         self._keep = keep
-        self._uses: tuple[AdapterUse, ...] | None = None
-        """The adapters of all requests, as the engine knows them."""
-        self._holding = contextlib.ExitStack()
-        """Keeps these until the engine has all requests."""
         self._waiting = _by_first(self._requests)
         """By each request that reads a prompt, those that wait until it has read it for them."""
         self._records: dict[int, ReplyRecord] = {}
@@ -114,8 +107,7 @@ class Answering:
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
-        self._stack.callback(self._holding.close)
-        self._engine: OwnEngine | None = None
+        self._used: AdaptedEngine | None = None
         self._entering: asyncio.Task[Any] | None = None
         """The task that waits for the engine."""
         self._cut = False
@@ -127,7 +119,9 @@ class Answering:
         """Options of the model that answers: until it does, that of the request or else the present
         one.
         """
-        return self._options or self._server.slots.options
+        if self._used is not None:
+            return self._used.options
+        return self._wanted.options or self._server.slots.options
 
     @property
     def size(self) -> int:
@@ -148,14 +142,8 @@ class Answering:
         """
         self._server.entered(self)
         try:
-            asked = self._requests[0].adapters
-            adapters = self._server.adapters
-            kept = adapters.hold(asked, self._called, self._options)
-            self._uses = self._holding.enter_context(kept)
-            self.record.adapters = adapters.label(self._uses)
-            self._engine = await self._entered()
-            self._options = self._options or self._server.slots.options_of(self._engine)
-            self.record.model = self.record.adapter or public_name(self._options.model)
+            self._used = await self._entered()
+            self.record.model = self.record.adapter or public_name(self._used.options.model)
             await self._submit(self._waiting)
         except BaseException as error:
             await self._left(error)
@@ -179,10 +167,10 @@ class Answering:
         Raises:
             ApiError: there are none.
         """
-        assert self._engine is not None
+        assert self._used is not None
         try:
             async with self._server.splitting.of(self.record.caller.owner):
-                return await self._engine.tokenize(self._requests[index])
+                return await self._used.engine.tokenize(self._requests[index])
         except LocalspecError as error:
             raise self._server.refused(error) from None
 
@@ -254,9 +242,9 @@ class Answering:
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _entered(self) -> OwnEngine:
+    async def _entered(self) -> AdaptedEngine:
         """The engine, once it is this request's turn."""
-        using = self._server.slots.use(self._options, self._keep)
+        using = self._server.adapters.use(self._wanted, self._keep)
         self._entering = task = asyncio.current_task()
         try:
             return await self._stack.enter_async_context(using)
@@ -272,18 +260,18 @@ class Answering:
         """Hand over some of the requests, unless this is `cut`. Others have their turn between two:
         to write a large one takes time.
         """
-        assert self._engine is not None
+        assert self._used is not None
         for n, index in enumerate(indices):
             if n:
                 await asyncio.sleep(0)
             if self._cut:
                 return
-            request = dataclasses.replace(self._requests[index], adapters=self._uses)
-            self._running[index] = self._engine.reply(request)
+            request = dataclasses.replace(self._requests[index], adapters=self._used.adapters)
+            self._running[index] = self._used.engine.reply(request)
             self._records[index] = ReplyRecord()
             self.record.replies.append(self._records[index])
         if not any(self._waiting.values()):
-            self._holding.close()
+            self._used.submitted()
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""

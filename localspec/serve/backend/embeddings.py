@@ -13,8 +13,7 @@ from localspec.core.embedded import Embedded
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.options import NO_DRAFT, NO_PROJECTOR, Options
 from localspec.engine.embedding_process import EmbeddingProcess
-from localspec.serve.backend.model_names import untagged
-from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.public_name import public_name, spelt
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.errors import bad_request, no_such_model
 
@@ -56,12 +55,25 @@ class Embeddings:
         """The names that requests call the models by, by what a model is for."""
         return {task: public_name(one.model) for task, one in self.processes.items()}
 
+    def task_of(self, name: str) -> str | None:
+        """What the model of that name is for, as in `processes`; None where it is none of them."""
+        names = {*spelt(name)}
+        for task, own in self.processes.items():
+            if names & {own.model, public_name(own.model)}:
+                return task
+        return None
+
+    @property
+    def listed(self) -> dict[str, Options]:
+        """The options of the embedding model by its name, where there is one."""
+        own = self._embedding
+        if own is None:
+            return {}
+        return {public_name(own.model): Options(model=own.model, mmproj=NO_PROJECTOR)}
+
     def vectors_of(self, name: str) -> Options | None:
         """The options of the embedding model, where that is its name."""
-        own = self._embedding
-        if own is None or untagged(name) not in {own.model, public_name(own.model)}:
-            return None
-        return Options(model=own.model, mmproj=NO_PROJECTOR)
+        return next(iter(self.listed.values())) if self.task_of(name) == "embedding" else None
 
     def require_other(self, name: str | None) -> None:
         """Refuse a request for a reply that names one of them.
@@ -69,11 +81,11 @@ class Embeddings:
         Raises:
             ApiError: 400, it does.
         """
-        for task, own in self.names.items():
-            if name is not None and untagged(name) == own:
-                path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
-                said = f"{name} writes no text; ask it at {path}"
-                raise bad_request(said, "model", "not_supported")
+        task = None if name is None else self.task_of(name)
+        if task is not None:
+            path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
+            said = f"{name} writes no text; ask it at {path}"
+            raise bad_request(said, "model", "not_supported")
 
     async def start(self) -> None:
         """Load them, one after the other: before the chat model, whose plan counts the memory that
@@ -159,10 +171,10 @@ class Embeddings:
                 "not_supported",
             )
         own, aliases = public_name(process.model), self._aliases
-        if not name or "*" in aliases or {name, untagged(name)} & {own, process.model, *aliases}:
+        if not name or "*" in aliases or {*spelt(name)} & {own, process.model, *aliases}:
             return process
         instead, shown = f"ask {own!r}, or leave the name out", name[:80]
-        if untagged(name) in self.names.values() or await self.others(name):
+        if self.task_of(name) is not None or await self.others(name):
             said = f"{shown!r} {_DOES[kind]} here; {instead}"
             raise bad_request(said, "model", "not_supported")
         raise no_such_model(f"there is no model {shown!r} here; {instead}")

@@ -88,9 +88,9 @@ class EngineSlots(HeldModels):
         finally:
             self._leave(slot)
 
-    async def load(self, *, reports: bool = True) -> ModelInfo:
-        """Load the present model now. A failure is raised, and reported besides if ``reports``;
-        else it ends the server.
+    async def load(self, *, reports: bool = True) -> tuple[Options, ModelInfo]:
+        """Load the present model now, and tell which it is. A failure is raised, and reported
+        besides if ``reports``; else it ends the server.
 
         Raises:
             LocalspecError: it cannot be loaded.
@@ -101,7 +101,7 @@ class EngineSlots(HeldModels):
             async with self.use() as engine:
                 slot.reports = True
                 assert engine.info is not None
-                return engine.info
+                return self.options_of(engine), engine.info
         except NotLoadedError as error:
             raise error.reason from None
 
@@ -134,10 +134,8 @@ class EngineSlots(HeldModels):
         """A new slot for a model that has none, where it fits beside others; those who wait for the
         model get it.
         """
-        try:
-            fits = await self._fits(options)
-        finally:
-            del self._asked[options.model]
+        fits = await self._fit(options)
+        del self._asked[options.model]
         # Others may have come while the room was measured, or all have left.
         wait = self._waiting.of(options)
         if fits and wait and self._may_add(options):
@@ -149,6 +147,18 @@ class EngineSlots(HeldModels):
             for one in wait:
                 self._let_in(one, slot)
         self._advance()
+
+    async def _fit(self, options: Options) -> bool:
+        """Whether a model has room beside the others; not where that cannot be found out, since
+        somebody waits for the answer.
+        """
+        try:
+            return await self._fits(options)
+        except LocalspecError as error:
+            self._reporter.notice(f"the room for {public_name(options.model)} is unknown: {error}")
+        except Exception as error:  # noqa: BLE001 - reported
+            self._reporter.defect(error)
+        return False
 
     def _may_add(self, options: Options) -> bool:
         """Whether there may be a slot more, for a model that none has. Where nothing is loaded it

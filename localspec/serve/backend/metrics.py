@@ -16,8 +16,8 @@ _RECENT = 256
 """Finished requests that the status view shows."""
 _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
-_MOST_BLENDS = 64
-"""Combinations of adapters that are counted one by one."""
+_MOST_ADAPTERS = 64
+"""Adapters that are counted one by one: those that requests used last."""
 MOST_POSITIONS = 16
 """Places of a draft that are counted one by one."""
 
@@ -82,9 +82,9 @@ class Metrics:
         self.accepted = 0
         self.accepted_at = [0] * MOST_POSITIONS
         """Accepted tokens by position in the draft."""
-        self.adapted: dict[str, list[int]] = {}
-        """Drafted tokens that were judged and accepted, by the adapters of the requests: acceptance
-        is another for each."""
+        self.adapted: dict[str, tuple[int, int]] = {}
+        """Drafted tokens that were judged and accepted, by each adapter that requests asked for:
+        acceptance is another for each. Combinations of them are as many as clients like."""
         self.of_texts = {"embedding": TextCounts(), "rerank": TextCounts()}
         """By task."""
         self.predicted_accepted = 0
@@ -124,11 +124,9 @@ class Metrics:
         self.recent.append(record)
         self.whole.add(time.monotonic() - record.arrived)
         for reply in record.replies:
-            if record.adapters:
-                full = len(self.adapted) >= _MOST_BLENDS and record.adapters not in self.adapted
-                counts = self.adapted.setdefault("..." if full else record.adapters, [0, 0])
-                counts[0] += reply.verified
-                counts[1] += reply.accepted
+            for name in record.adapters:
+                verified, accepted = self.adapted.pop(name, (0, 0))
+                self.adapted[name] = verified + reply.verified, accepted + reply.accepted
             self.finish_reasons[str(reply.finish_reason or "abort")] += 1
             if reply.first_token is not None and reply.last_token is not None and reply.emitted > 1:
                 seconds = reply.last_token - reply.first_token
@@ -143,3 +141,5 @@ class Metrics:
             self.timed += stats.timed
             self.predicted_accepted += stats.accepted_prediction_tokens
             self.predicted_rejected += stats.rejected_prediction_tokens
+        while len(self.adapted) > _MOST_ADAPTERS:
+            del self.adapted[next(iter(self.adapted))]

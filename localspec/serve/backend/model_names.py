@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.options import NO_PROJECTOR, Options
-from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
+from localspec.serve.backend.adapters import ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.public_name import public_name
-from localspec.serve.http.errors import bad_request, no_such_model
+from localspec.serve.backend.public_name import public_name, spelt, untagged
+from localspec.serve.backend.wanted import Wanted
+from localspec.serve.http.errors import no_such_model
 from localspec.serve.http.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class ListedModel:
     """A model that requests may name."""
 
     name: str
+    options: Options
     loaded: bool
     about: str = ""
     parent: str = ""
@@ -58,22 +60,19 @@ class ModelNames:
         """The name of the model that is loaded, or that would be."""
         return public_name(self._slots.options.model)
 
-    def called(self, options: Options | None) -> str:
-        """The name of the model of some options; None is the present one."""
-        return self.present if options is None else public_name(options.model)
-
-    async def options(self, name: str | None) -> Options | None:
-        """The options to load a name with; None: keep what is loaded. An alias is a name of the
-        model that the server was started with; ``*`` stands for every name that no model has.
+    async def wanted(self, name: str | None) -> Wanted:
+        """What a request wants that names that as its model: a model, an adapter and its model, or
+        whatever is present, where it names nothing. An alias is a name of the model that the server
+        was started with; ``*`` stands for every name that no model has.
 
         Raises:
             ApiError: 404 for a name that is not among `listed`.
         """
         if name is None:
-            return None
-        found = await self._known(name) or await self._adapted(name)
+            return Wanted()
+        found = await self._found(name)
         if found is not None or ("*" in self._settings.aliases and len(name) <= _LONGEST_NAME):
-            return found
+            return found or Wanted()
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
         shown = name if len(name) <= 80 else f"{name[:80]}..."
         raise no_such_model(
@@ -83,60 +82,51 @@ class ModelNames:
 
     async def known(self, name: str) -> bool:
         """Whether a name is that of a model or of an adapter; "*" makes none known."""
-        return (await self._known(name) or await self._adapted(name)) is not None
+        return await self._found(name) is not None
 
-    async def adapter(self, name: str | None) -> ServedAdapter | None:
-        """The adapter that a name means; None where it means a model, or nothing."""
-        if name is None or not self._adapters.listed():
-            return None
-        return None if await self._known(name) else self._adapters.named(untagged(name))
+    async def _found(self, name: str) -> Wanted | None:
+        """The model or adapter of that name; a model, where both have it."""
+        model = await self.model(name)
+        if model is not None:
+            return Wanted(model)
+        found = (self._adapters.named(one) for one in spelt(name))
+        return next((Wanted.calling(one) for one in found if one is not None), None)
 
-    async def require_new(self, name: str) -> None:
-        """Refuse the name of a model for an adapter.
-
-        Raises:
-            ApiError: 400, it is one.
-        """
-        if await self._known(name):
-            raise bad_request(f"{name[:80]!r} is the name of a model here", "lora_name")
-
-    async def _adapted(self, name: str) -> Options | None:
-        """The options of the model that an adapter of that name belongs to."""
-        found = self._adapters.named(untagged(name))
-        return None if found is None else found.options
-
-    async def _known(self, name: str) -> Options | None:
-        """The options of the model of that name."""
-        name = untagged(name)
-        first = self._slots.first
+    async def model(self, name: str) -> Options | None:
+        """The options of the model of that name, which is none of an adapter."""
+        first, names = self._slots.first, {*spelt(name)}
         for options in (*self._slots.every, first):
-            if name in {options.model, public_name(options.model)}:
+            if names & {options.model, public_name(options.model)}:
                 return options
-        if name in self._settings.aliases:
+        if names & {*self._settings.aliases}:
             return first
-        if name in {other for other, _ in await self._other_models()}:
-            return _instead_of(first, name)
-        on_hub = (
-            await asyncio.to_thread(downloaded_from_hub, name) if self._settings.switch else None
-        )
+        for other, _ in await self._other_models():
+            if other in names:
+                return _instead_of(first, other)
+        if not self._settings.switch:
+            return None
+        on_hub = await asyncio.to_thread(downloaded_from_hub, untagged(name))
         return None if on_hub is None else _instead_of(first, on_hub)
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""
-        here = self._slots.loaded
-        names = [ListedModel(self.present, loaded=self._slots.info is not None)]
-        first = public_name(self._slots.first.model)
-        others = [(first, ""), *await self._other_models()]
-        aliases = [alias for alias in self._settings.aliases if alias not in {"*", self.present}]
-        for name, about in dict(others).items():
-            if name not in {self.present, *aliases}:
-                names.append(ListedModel(name, loaded=name in here, about=about))
-        names += [ListedModel(alias, loaded=first in here) for alias in aliases]
+        other_models = await self._other_models()
+        here, first, options = self._slots.loaded, self._slots.first, self._slots.options
+        present, name_of_first = public_name(options.model), public_name(first.model)
+        names = [ListedModel(present, options, loaded=self._slots.info is not None)]
+        aliases = [alias for alias in self._settings.aliases if alias not in {"*", present}]
+        for name, about in {name_of_first: "", **dict(other_models)}.items():
+            if name not in {present, *aliases}:
+                own = first if name == name_of_first else _instead_of(first, name)
+                names.append(ListedModel(name, own, loaded=name in here, about=about))
+        loaded = name_of_first in here
+        names += [ListedModel(alias, first, loaded=loaded) for alias in aliases]
         taken = {model.name for model in names}
         for one in self._adapters.listed():
-            if one.name not in taken:
+            if not taken & {*spelt(one.name)}:
                 parent = public_name(one.options.model)
-                names.append(ListedModel(one.name, loaded=parent in here, parent=parent))
+                loaded = parent in here
+                names.append(ListedModel(one.name, one.options, loaded=loaded, parent=parent))
         return names
 
     def look_again(self) -> None:
@@ -166,11 +156,6 @@ def _instead_of(first: Options, name: str) -> Options:
         offline=True,
         smaller=0,
     )
-
-
-def untagged(name: str) -> str:
-    """A name without the tag that Ollama gives to names without one."""
-    return name.removesuffix(":latest")
 
 
 def _downloaded() -> tuple[tuple[str, str], ...]:

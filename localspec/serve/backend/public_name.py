@@ -1,9 +1,21 @@
-"""The name by which a model is known outside."""
+"""The names by which a model is known outside."""
 
 from __future__ import annotations
 
 import functools
 from pathlib import PurePath
+
+
+def spelt(name: str) -> tuple[str, ...]:
+    """What a name may mean, the likelier first: itself, and itself without the tag that Ollama
+    gives to names without one.
+    """
+    return tuple(dict.fromkeys((name, untagged(name))))
+
+
+def untagged(name: str) -> str:
+    """A name without that tag."""
+    return name.removesuffix(":latest")
 
 
 @functools.lru_cache(64)

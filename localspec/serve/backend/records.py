@@ -59,8 +59,8 @@ class RequestRecord:
     """The one that answers, once the engine has taken the request."""
     adapter: str = ""
     """The adapter that it calls as its model, if it does."""
-    adapters: str = ""
-    """The names of the adapters that it asks for, sorted, with a plus sign between them."""
+    adapters: tuple[str, ...] = ()
+    """The names of the adapters that it asks for, sorted."""
     arrived: float = field(default_factory=time.monotonic)
     replies: list[ReplyRecord] = field(default_factory=list)
     error: str = ""

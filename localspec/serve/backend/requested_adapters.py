@@ -27,11 +27,11 @@ class RequestedAdapters:
         self._files[options.model][name] = file
 
     def remove(self, options: Options, name: str) -> None:
-        """One is not wanted any more."""
-        del self._files[options.model][name]
+        """One is not wanted any more; it may have been unloaded by `load_again`."""
+        self._files[options.model].pop(name, None)
 
     async def load_again(self, engine: OwnEngine, options: Options, reporter: Reporter) -> None:
-        """Load them with a new engine; what cannot be is refused to requests later.
+        """Load them with a new engine; what cannot be loaded again is unloaded for good.
 
         Raises:
             EngineError: the engine stopped.
@@ -46,4 +46,5 @@ class RequestedAdapters:
             except LocalspecError as error:
                 if isinstance(error, EngineError) and not isinstance(error, DefectError):
                     raise
+                self.remove(options, name)
                 reporter.notice(f"the adapter {path.name} is not loaded again: {error}")

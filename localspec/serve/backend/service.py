@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from localspec.core.adapter_list import AdapterUse
 from localspec.core.async_places import AsyncPlaces
 from localspec.core.errors import (
     DefectError,
@@ -19,7 +20,6 @@ from localspec.core.errors import (
     MediaError,
 )
 from localspec.core.events import Examination
-from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapters
 from localspec.serve.backend.answer_queue import AnswerQueue
@@ -33,6 +33,7 @@ from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.wanted import Wanted
 from localspec.serve.http.body_budget import Caller
 from localspec.serve.http.errors import (
     ApiError,
@@ -103,11 +104,9 @@ class Service:
         Raises:
             ApiError: there is no such model, too many requests wait, or they are too large.
         """
-        options = await self._options(model)
-        info = self.slots.info_of(options)
+        wanted = await self._wanted(model, requests[0].adapters)
+        info = self.slots.info_of(wanted.options)
         context = _TOKENIZED if info is None else info.context
-        called = await self.models.adapter(model)
-        self.adapters.uses(requests[0].adapters, called, options)  # refused early, if at all
         owned: list[ReplyRequest] = []
         size = in_all = 0
         for before, request in zip((None, *requests), requests, strict=False):
@@ -130,17 +129,28 @@ class Service:
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
             )
-        record = RequestRecord(caller, path, adapter="" if called is None else called.name)
-        return Answering(self, record, options, owned, called, keep)
+        record = RequestRecord(caller, path, adapter=wanted.called, adapters=wanted.names)
+        return Answering(self, record, wanted, owned, keep)
 
-    async def _options(self, model: str | None) -> Options | None:
-        """The options of a model that writes, as `ModelNames.options`.
+    async def _wanted(
+        self, model: str | None, adapters: Sequence[AdapterUse] | None = None
+    ) -> Wanted:
+        """What a request wants that names a model, and asks for ``adapters`` by number.
 
         Raises:
-            ApiError: there is no such model, or it writes no text.
+            ApiError: there is no such model or adapter, or the model writes no text.
         """
         self.embeddings.require_other(model)
-        return await self.models.options(model)
+        return self.adapters.wanted(await self.models.wanted(model), adapters)
+
+    async def require_new(self, name: str) -> None:
+        """Refuse the name of a model for an adapter.
+
+        Raises:
+            ApiError: 400, it is one.
+        """
+        if self.embeddings.task_of(name) is not None or await self.models.model(name) is not None:
+            raise bad_request(f"{name[:80]!r} is the name of a model here", "lora_name")
 
     async def keep(self, model: str | None, keep: KeepAlive) -> None:
         """How long a model stays without a request, if it is loaded.
@@ -148,7 +158,7 @@ class Service:
         Raises:
             ApiError: there is no such model.
         """
-        self.slots.keep(await self._options(model), keep)
+        self.slots.keep((await self._wanted(model)).options, keep)
 
     async def load(self, model: str | None, keep: KeepAlive) -> None:
         """Load a model, so that the next request for it need not wait.
@@ -156,9 +166,9 @@ class Service:
         Raises:
             ApiError: there is no such model, or it cannot be loaded.
         """
-        options = await self._options(model)
+        wanted = await self._wanted(model)
         try:
-            async with self.slots.use(options, keep):
+            async with self.slots.use(wanted.options, keep):
                 pass
         except LocalspecError as error:
             raise self.refused(error) from None
@@ -177,7 +187,7 @@ class Service:
         Raises:
             ApiError: there is no such model, or the engine refuses.
         """
-        options = await self._options(model)
+        options = (await self._wanted(model)).options
         info = self.slots.info_of(options)
         most = max(_TOKENIZED, info.context if info else 0)
         require_room(request, most, "what is split into tokens")
@@ -191,14 +201,20 @@ class Service:
         return await self.placed(split())
 
     async def examine(
-        self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
+        self,
+        caller: Caller,
+        model: str | None,
+        request: ReplyRequest,
+        tokens: Sequence[int],
+        rival: int | None,
     ) -> Examination:
         """Probabilities at the place of the last of ``tokens``, from the engine.
 
         Raises:
-            ApiError: the engine refuses, or they are too many.
+            ApiError: there is no such model or adapter, the engine refuses, or they are too many.
         """
-        info = self.slots.info
+        wanted = await self._wanted(model, request.adapters)
+        info = self.slots.info_of(wanted.options)
         context = _TOKENIZED if info is None else info.context
         require_room(request, context)
         if info is not None and len(tokens) > context:
@@ -206,11 +222,10 @@ class Service:
         owned = await self._owned(caller, request)
 
         async def examined() -> Examination:
-            with self.adapters.hold(request.adapters, None, None) as uses:
-                async with self._examining.of(caller.owner), self.slots.use() as engine:
-                    return await engine.examine(
-                        dataclasses.replace(owned, adapters=uses), tokens, rival
-                    )
+            # In this order, as in `tokenize`: its adapters stay while it waits for a place.
+            async with self.adapters.use(wanted) as used, self._examining.of(caller.owner):
+                adapted = dataclasses.replace(owned, adapters=used.adapters)
+                return await used.engine.examine(adapted, tokens, rival)
 
         return await self.placed(examined())
 

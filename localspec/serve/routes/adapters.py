@@ -72,7 +72,7 @@ def _scales(raw: bytes) -> list[AdapterUse]:
 async def load(received: Received[LoadAdapterBody]) -> Response:
     """Load a LoRA adapter of the folders that the server allows."""
     body, service = received.body, received.service
-    await service.models.require_new(body.lora_name)
+    await service.require_new(body.lora_name)
     adapters, again = service.adapters, body.load_inplace or False
     work = service.alone(
         received.caller,

@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.core.errors import LocalspecError
-from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.records import texts_line
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.errors import OpenAIShape, bad_request
@@ -122,9 +121,7 @@ async def ollama_single(received: Received[OllamaPromptBody]) -> Response:
 
 async def _for_ollama(received: Received[Any], texts: list[str], *, truncate: bool) -> Embedded:
     own, model = received.service.embeddings, received.body.model
-    work = own.embed(
-        untagged(model) if model else None, texts, truncate=truncate, caller=received.caller.owner
-    )
+    work = own.embed(model or None, texts, truncate=truncate, caller=received.caller.owner)
     return await _found(received, work)
 
 

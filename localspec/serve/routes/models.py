@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from localspec import __version__
 from localspec.core.events import ModelInfo
-from localspec.serve.backend.model_names import ListedModel, untagged
-from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.model_names import ListedModel
+from localspec.serve.backend.public_name import public_name, spelt
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, load_failure, of_engine
@@ -50,14 +50,15 @@ async def models(service: Service, request: Request) -> Response:
 async def model(service: Service, request: Request) -> Response:
     """One model."""
     name = request.path_params["name"]
-    names, listed = {name, untagged(name)}, await service.models.listed()
-    one = next((one for one in listed if one.name in names), None)
+    names, listed = spelt(name), await service.models.listed()
+    one = next((one for spelling in names for one in listed if one.name == spelling), None)
     if one is None:
         for found in _of_texts(service):
             if found["id"] in names:
                 return JSONAnswer(found)
-        meant = service.models.called(await service.models.options(name))
-        one = ListedModel(meant, loaded=meant in service.slots.loaded)
+        options = (await service.models.wanted(name)).options or service.slots.options
+        meant = public_name(options.model)
+        one = ListedModel(meant, options, loaded=meant in service.slots.loaded)
     entry = _anthropic if _ANTHROPIC in request.headers else _entry
     return JSONAnswer(entry(service, one))
 

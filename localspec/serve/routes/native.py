@@ -2,12 +2,13 @@
 
 ::
 
-    GET  /localspec/info      {"version", "info"}: the version of the engine protocol, and ModelInfo
-                              of what is loaded, its files by name only
+    GET  /localspec/info      {"version", "model", "info"}: the version of the engine protocol, name
+                              and ModelInfo of what is loaded, its files by name only
     POST /localspec/reply     a ReplyRequest as JSON; answered by lines of the engine protocol, one
                               ``events`` message each, until an event is finished, or by ``failed``
     POST /localspec/examine   {"request", "tokens", "rival"}; answered by an ``examined`` message
 
+Both may have a field "model", as all other requests; without it, whichever is present is meant.
 `localspec.engine.protocol` says what the messages hold. A client interrupts a reply by closing its
 connection. Empty lines mean nothing; they keep the connection open.
 """
@@ -29,6 +30,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.messages import ExamineCommand, ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (
     JSONAnswer,
@@ -70,8 +72,9 @@ async def info(service: Service, request: Request) -> Response:
 
     It is loaded first if nothing is.
     """
-    found = await while_connected(request, service.slots.load())
-    return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(found))})
+    options, found = await while_connected(request, service.slots.load())
+    head = {"version": protocol.VERSION, "model": public_name(options.model)}
+    return JSONAnswer({**head, "info": codec.encode(_shown(found))})
 
 
 @endpoints.post_unread(PATH, example=examples.NATIVE, media_type=MEDIA_TYPE)
@@ -79,12 +82,13 @@ async def reply(service: Service, request: Request) -> Response:
     """A reply as the engine protocol has it, one message a line."""
     settings = service.settings
 
-    def read(given: dict[str, Any], _: int) -> ReplyRequest:
+    def read(given: dict[str, Any], _: int) -> tuple[str | None, ReplyRequest]:
+        model = _model(given)
         asked = _without_files(_decoded(ReplyRequest, given, "request"))
-        return dataclasses.replace(asked, max_tokens=settings.most_tokens(asked.max_tokens))
+        return model, dataclasses.replace(asked, max_tokens=settings.most_tokens(asked.max_tokens))
 
-    asked = await read_body_as(request, settings.limits, read)
-    answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
+    model, asked = await read_body_as(request, settings.limits, read)
+    answering = await service.answer(caller_of(request.scope), PATH, model, [asked])
     return StreamedAnswer(
         _lines(answering), settings.limits, failed=SHAPE.event, media_type=MEDIA_TYPE, comment=b"\n"
     )
@@ -94,14 +98,15 @@ async def reply(service: Service, request: Request) -> Response:
 async def examine(service: Service, request: Request) -> Response:
     """Probabilities at one place of a reply, as the engine protocol has them."""
 
-    def read(given: dict[str, Any], _: int) -> ExamineCommand:
+    def read(given: dict[str, Any], _: int) -> tuple[str | None, ExamineCommand]:
+        model = _model(given)
         command = _decoded(ExamineCommand, {**given, "id": _ID}, "examine")
         _without_files(command.request)
-        return command
+        return model, command
 
-    asked = await read_body_as(request, service.settings.limits, read)
+    model, asked = await read_body_as(request, service.settings.limits, read)
     caller = caller_of(request.scope)
-    work = service.examine(caller, asked.request, asked.tokens, asked.rival)
+    work = service.examine(caller, model, asked.request, asked.tokens, asked.rival)
     found = await while_connected(request, work)
     return Response(protocol.encode(ExaminedEvent(_ID, found)), media_type=MEDIA_TYPE)
 
@@ -111,6 +116,18 @@ async def _lines(answering: Answering) -> AsyncGenerator[bytes, None]:
     async with answering:
         async for _, events in answering:
             yield protocol.encode(ReplyEvents(_ID, tuple(events)))
+
+
+def _model(given: dict[str, Any]) -> str | None:
+    """The name of a model, which is taken out of a body.
+
+    Raises:
+        ApiError: it is no name.
+    """
+    name = given.pop("model", None)
+    if not isinstance(name, str | None):
+        raise bad_request("model must be a text", "model")
+    return name
 
 
 def _decoded(kind: type[T], given: dict[str, Any], name: str) -> T:

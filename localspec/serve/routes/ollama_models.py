@@ -17,8 +17,7 @@ from localspec import __version__
 from localspec.core.options import NO_PROJECTOR, Options
 from localspec.serve.backend.downloads import Progress
 from localspec.serve.backend.model_facts import ModelFacts, facts_of
-from localspec.serve.backend.model_names import untagged
-from localspec.serve.backend.public_name import public_name
+from localspec.serve.backend.public_name import public_name, untagged
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.errors import ApiError
@@ -41,11 +40,10 @@ endpoints = Endpoints()
 async def tags(service: Service, request: Request) -> Response:
     """The models, as Ollama lists them."""
     del request
-    listed = await service.models.listed()
-    names = [model.name for model in listed]
-    if "embedding" in service.embeddings.names:
-        names.append(service.embeddings.names["embedding"])
-    return JSONAnswer({"models": [_entry(name, await _facts_of(service, name)) for name in names]})
+    models = {model.name: model.options for model in await service.models.listed()}
+    models |= service.embeddings.listed
+    entries = [_entry(name, await facts_of(options)) for name, options in models.items()]
+    return JSONAnswer({"models": entries})
 
 
 @endpoints.get(f"{PREFIX}/ps", answer=OllamaModels)
@@ -53,10 +51,12 @@ async def loaded(service: Service, request: Request) -> Response:
     """The loaded models, as Ollama has them: those of texts too."""
     del request
     slots, found = service.slots, []
-    for name, info in slots.loaded.items():
-        slot = slots.slot_of(await service.models.options(name))
-        kept = None if slot is None else slot.kept
-        entry = _entry(name, await _facts_of(service, name))
+    for options in slots.every:
+        slot, info = slots.slot_of(options), slots.info_of(options)
+        if slot is None or info is None:
+            continue
+        kept = slot.kept
+        entry = _entry(public_name(options.model), await facts_of(options))
         entry["size"] = info.target_bytes + info.draft_bytes
         found.append(entry | _place(entry["size"], info.backend, info.context, kept))
     for process in service.embeddings.processes.values():
@@ -147,7 +147,7 @@ async def _last(messages: AsyncIterator[Progress]) -> Progress:
 
 
 async def _facts_of(service: Service, name: str) -> ModelFacts | None:
-    options = service.embeddings.vectors_of(name) or await service.models.options(name)
+    options = service.embeddings.vectors_of(name) or (await service.models.wanted(name)).options
     return await facts_of(options or service.slots.options)
 
 

@@ -51,7 +51,7 @@ def page(service: Service) -> str:
         for at, what in enumerate(("verified", "accepted")):
             lines += _by_label(
                 f"localspec:adapter_{what}_tokens_total",
-                f"Drafted tokens that were {what}, by the adapters of requests that name some.",
+                f"Drafted tokens that were {what}, by each adapter that requests name.",
                 [(f'adapter="{_escaped(name)}"', counts[at]) for name, counts in rows],
             )
     if service.embeddings.processes:
