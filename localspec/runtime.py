@@ -249,8 +249,7 @@ class Runtime:
             LocalspecError: it is none, of another model, or there are too many; see
                 `localspec.models.compat.adapters`.
         """
-        self.pair.require_adapter(path)
-        self._scheduler.load_adapter(path, name or str(path))
+        self._scheduler.load_adapter(self.pair.adapter_file(path), name or str(path))
 
     def unload_adapter(self, name: str | Path) -> None:
         """Unload such an adapter; its memory is freed once no reply uses it.

@@ -6,10 +6,10 @@ Public: tests of drafters, verifiers and policies written elsewhere may use them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.adapter_list import AS_LOADED, AdapterUse, Blend
 from localspec.core.errors import DecodeError, UsageError
 from localspec.core.events import FinishReason
@@ -102,13 +102,13 @@ class TableTarget:
     def adapt(self, seq: int, blend: Blend) -> None:
         """There is one blend."""
 
-    def load_adapter(self, path: Path, name: str) -> None:  # noqa: ARG002 - the protocol's
+    def load_adapter(self, file: AdapterFile, name: str) -> None:  # noqa: ARG002 - the protocol's
         """Refuse it.
 
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"a table cannot use {path.name}")
+        raise UsageError(f"a table cannot use {file.path.name}")
 
     def unload_adapter(self, name: str) -> None:
         """None is loaded."""

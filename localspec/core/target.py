@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.values import Draft, Scores, Tokens
 
@@ -187,13 +187,13 @@ class AdaptsSequences(Protocol):
             UsageError: one of them was unloaded meanwhile.
         """
 
-    def load_adapter(self, path: Path, name: str) -> None:
+    def load_adapter(self, file: AdapterFile, name: str) -> None:
         """Load an adapter that fits the model, by a name. Where that means another one already, it
         means the new one for the blends to come; the one before stays for those that have it.
 
         Raises:
             UsageError: it stays as it was loaded with the model, or there are too many.
-            ModelFileError: llama.cpp refuses it.
+            ModelFileError: llama.cpp refuses it, or it has changed since it was read.
         """
 
     def unload_adapter(self, name: str) -> None:

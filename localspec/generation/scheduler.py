@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.in_turn import InTurn
 from localspec.core.interrupt import Cancelled, Interrupt
@@ -322,14 +322,14 @@ class Scheduler:
         """
         self.call(lambda _free: self.replies.forget())
 
-    def load_adapter(self, path: Path, name: str) -> None:
+    def load_adapter(self, file: AdapterFile, name: str) -> None:
         """Load an adapter for requests to come, which call it by that name.
 
         Raises:
             UsageError: closed, or as `AdaptsSequences.load_adapter`.
             ModelFileError: as that.
         """
-        self._adapt(lambda target: target.load_adapter(path, name))
+        self._adapt(lambda target: target.load_adapter(file, name))
 
     def unload_adapter(self, name: str) -> None:
         """Unload an adapter, which is freed once no reply uses it.

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from localspec.core.adapter_file import AdapterFile, digest_of
 from localspec.core.adapter_list import AS_LOADED, MOST, Adapter, AdapterUse, Blend
 from localspec.core.errors import ModelFileError, UsageError
-from localspec.llama import library, load_file
+from localspec.llama import library
 from localspec.llama.library import c_api
-from localspec.models.gguf.shards import fingerprint
 
 
 class Adapters:
@@ -53,18 +53,18 @@ class Adapters:
         """
         self._model = model
         for adapter in self.chosen:
-            self.add(adapter.path, str(adapter.path))
+            self.add(AdapterFile.read(adapter.path), str(adapter.path))
         uses = [AdapterUse(str(one.path), one.scale) for one in self.chosen]
         self.usual = Blend(self._parts(uses))
 
-    def add(self, path: Path, name: str) -> None:
-        """Give a name to what a file contains now, which is read unless it is known.
+    def add(self, file: AdapterFile, name: str) -> None:
+        """Give a name to what a file contains, which llama.cpp reads unless it is known.
 
         Raises:
-            ModelFileError: llama.cpp refuses it.
+            ModelFileError: llama.cpp refuses it, or it has changed.
             UsageError: the model has as many as it may have, or was loaded with this one.
         """
-        digest = load_file.digest(path)
+        digest = file.digest
         known = self._digests.get(name)
         if known == digest:
             return
@@ -76,18 +76,19 @@ class Adapters:
                     f"{len(self._pointers)} adapters are in memory, which is the most; unload one, "
                     "or try again when the replies have ended that use unloaded ones"
                 )
-            self._pointers[digest] = self._read(path, digest)
+            self._pointers[digest] = self._read(file)
         self._digests[name] = digest
 
-    def _read(self, path: Path, digest: str) -> Any:
+    def _read(self, file: AdapterFile) -> Any:
+        file.require_unchanged()  # what it is now, nobody has looked at
         library.forget_errors()
         with library.listening(alone=False):
-            pointer = c_api.llama_adapter_lora_init(self._model, os.fsencode(path))
+            pointer = c_api.llama_adapter_lora_init(self._model, os.fsencode(file.path))
         if not pointer:
             reason = (library.errors() or ["no reason given"])[-1]
-            raise ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")
+            raise ModelFileError(f"llama.cpp cannot load {file.path.name}: {reason}")
         try:
-            load_file.require_unchanged(path, digest)
+            file.require_unchanged()
         except ModelFileError:
             c_api.llama_adapter_lora_free(pointer)
             raise
@@ -178,4 +179,4 @@ class Adapters:
 
 def facts_of(chosen: Sequence[Adapter]) -> list[list[object]]:
     """What `Adapters.facts` will be of adapters that are not loaded yet."""
-    return sorted([fingerprint(one.path), one.scale] for one in chosen if one.scale)
+    return sorted([digest_of(one.path), one.scale] for one in chosen if one.scale)

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.adapter_list import Adapter
 from localspec.core.errors import UsageError
 from localspec.core.values import Extension, Logits
-from localspec.llama import load_file
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.models.compat.adapters import DIRECTION
@@ -51,15 +51,16 @@ class ControlVectors:
         self.chosen = tuple(one for one in chosen if one.scale)
         self._sum: dict[int, NDArray[np.float32]] = {}
         """(width,) by layer."""
-        self._digests = [load_file.digest(one.path) for one in self.chosen]
-        for one, before in zip(self.chosen, self._digests, strict=True):
+        files = [AdapterFile.read(one.path) for one in self.chosen]
+        self._digests = [file.digest for file in files]
+        for one, read in zip(self.chosen, files, strict=True):
             file = ModelFile(one.path)
             for name, weight in mapped(file, [t.name for t in file.header.tensors]).items():
                 match = DIRECTION.fullmatch(name)
                 assert match is not None  # or it does not fit
                 layer, direction = int(match[1]), one.scale * weight.numbers()
                 self._sum[layer] = (self._sum.get(layer, 0) + direction).astype(np.float32)
-            load_file.require_unchanged(one.path, before)
+            read.require_unchanged()
 
     def use(self, context: Any) -> None:
         """Compute with them in a llama_context from its next pass on.

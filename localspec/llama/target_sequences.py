@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.errors import AuditError, DecodeError
 from localspec.core.values import Draft, Tokens
@@ -86,9 +86,9 @@ class TargetSequences:
             adapters.require(blend)
             self._blends[seq] = blend
 
-    def load_adapter(self, path: Path, name: str) -> None:
+    def load_adapter(self, file: AdapterFile, name: str) -> None:
         """See `localspec.core.target.AdaptsSequences`."""
-        self._context.model.adapters.add(path, name)
+        self._context.model.adapters.add(file, name)
 
     def unload_adapter(self, name: str) -> None:
         """See `localspec.core.target.AdaptsSequences`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localspec.compiling import own_build
 from localspec.core import drafter_registry
+from localspec.core.adapter_file import AdapterFile, digest_of, stamp_of
 from localspec.core.errors import LocalspecError, OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.core.files import native, paths
@@ -73,11 +74,11 @@ class LoadedPair:
     remote: RemoteDevices | None = None
     """The workers that they are on."""
 
-    def require_adapter(self, path: Path) -> None:
-        """Refuse a file that is no adapter of the target, and any where none can be loaded later.
+    def adapter_file(self, path: Path) -> AdapterFile:
+        """Read the file of an adapter of the target.
 
         Raises:
-            LocalspecError: see `localspec.models.compat.adapters`.
+            LocalspecError: none can be loaded later, or see `localspec.models.compat.adapters`.
         """
         if self.info.strict:
             raise UsageError(
@@ -86,7 +87,10 @@ class LoadedPair:
             )
         if self.remote is not None:
             raise UsageError("adapters are not sent to workers; leave out --rpc")
-        _require_adapter(path, ModelFile(self.target_model.path))
+        check_file(path)
+        stamp = stamp_of(path)  # before it is looked at: it is that file which is loaded, or none
+        require_fitting(ModelFile(path), ModelFile(self.target_model.path))
+        return AdapterFile(path, digest_of(path), stamp)
 
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
@@ -121,7 +125,8 @@ def load(
     own = own_kernels.engage(options.kernels, tell, offline=options.offline)
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
-        _require_adapter(adapter.path, files.target)
+        check_file(adapter.path)
+        require_fitting(ModelFile(adapter.path), files.target)
     for vector in options.control_vectors:
         check_file(vector.path)
         require_fitting_vector(ModelFile(vector.path), files.target)
@@ -142,11 +147,6 @@ def load(
         if remote is not None:
             remote.close()
         raise
-
-
-def _require_adapter(path: Path, target: ModelFile) -> None:
-    check_file(path)
-    require_fitting(ModelFile(path), target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ from served import served
 from waiting import until
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
+from localspec.core.adapter_file import AdapterFile
 from localspec.core.adapter_list import Adapter, AdapterUse, read
-from localspec.core.errors import UsageError
+from localspec.core.errors import ModelFileError, UsageError
 from localspec.core.interrupt import Interrupt
 from localspec.generation.preparation import Preparation
 from localspec.generation.reply_stream import ReplyStream
@@ -37,6 +39,8 @@ from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.loading import loader
+from localspec.models.gguf.shards import fingerprint
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.serve.http.settings import ServeSettings
 
@@ -227,7 +231,7 @@ def test_what_any_context_of_a_model_begins_with_later_is_not_what_may_be_unload
 ) -> None:
     model = Model(files.target, gpu_layers=0, adapters=Adapters((Adapter(one, 0.5),)))
     first = Context(model, n_ctx=64, threads=1)
-    model.adapters.add(copy, "copy")
+    model.adapters.add(AdapterFile.read(copy), "copy")
     later = Context(model, n_ctx=64, threads=1)
     model.adapters.remove("copy")
     assert [*pointers.held.values()] == [pointers.held[first.handle]] * 2
@@ -314,10 +318,10 @@ def test_a_request_that_comes_while_its_adapter_is_exchanged_has_the_one_before(
         wanted = said(runtime, (one, 1.0))
         read = Adapters._read
 
-        def slowly(adapters: Adapters, path: Path, digest: str) -> Any:
+        def slowly(adapters: Adapters, file: AdapterFile) -> Any:
             streams.append(runtime.submit(asked((one, 1.0))))
             until(lambda: not runtime._scheduler._messages.empty())  # its prompt is made
-            return read(adapters, path, digest)
+            return read(adapters, file)
 
         monkeypatch.setattr(Adapters, "_read", slowly)
         gguf_tools.write_lora(one, MATRICES, seed=2)
@@ -385,6 +389,71 @@ def test_a_file_that_has_changed_is_another_adapter_by_another_name(
         until(lambda: len(pointers.freed) == 1)
         with pytest.raises(UsageError, match="the adapter old is not loaded"):
             said(runtime, (Path("old"), 1.0))
+
+
+def test_a_large_file_that_differs_in_one_place_is_another_adapter(
+    files: Files, one: Path, copy: Path, pointers: Pointers
+) -> None:
+    """Between the samples of `fingerprint`, which tell the files of models apart."""
+    gguf_tools.write_lora(one, MATRICES, seed=1, rank=4000, strength=0.1)
+    raw, sampled = bytearray(one.read_bytes()), fingerprint(one)
+    copy.write_bytes(raw)
+    begin = (1 << 20) + ((len(raw) - (1 << 20) - 4096) * 5 // 63 + 4096 + 3) // 4 * 4
+    raw[begin : begin + 100_000] = 25_000 * struct.pack("<f", 2.0)
+    with Runtime.open(options(files)) as runtime:
+        runtime.load_adapter(one)
+        runtime.load_adapter(copy)
+        before = said(runtime, (one, 1.0))
+        assert said(runtime, (copy, 1.0)) == before
+        one.write_bytes(raw)
+        assert fingerprint(one) == sampled
+        runtime.load_adapter(one)
+        assert said(runtime, (one, 1.0)) != before
+        assert said(runtime, (copy, 1.0)) == before
+
+
+def test_the_thread_that_computes_looks_at_no_byte_of_an_adapter_but_llama_cpp_does(
+    files: Files, one: Path, pointers: Pointers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing it would hold up all replies."""
+    threads, plain = set[int](), Path.open
+
+    def noted(path: Path, *given: Any, **more: Any) -> Any:
+        if path == one:
+            threads.add(threading.get_ident())
+        return plain(path, *given, **more)
+
+    with Runtime.open(options(files)) as runtime:
+        monkeypatch.setattr(Path, "open", noted)
+        runtime.load_adapter(one)
+        assert threads == {threading.get_ident()}
+        gguf_tools.write_lora(one, MATRICES, seed=2)
+        runtime.load_adapter(one)
+        assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("owner", [loader, c_api])
+def test_a_file_that_is_exchanged_after_it_was_looked_at_is_refused(
+    files: Files, one: Path, copy: Path, pointers: Pointers, owner: Any
+) -> None:
+    """llama.cpp would compute with what nobody looked at, under the name of what was hashed."""
+    gguf_tools.write_lora(copy, MATRICES, seed=2)
+    name = "require_fitting" if owner is loader else "llama_adapter_lora_init"
+    look = getattr(owner, name)
+
+    def exchanged(*given: Any) -> Any:
+        found = look(*given)
+        copy.replace(one)
+        return found
+
+    with Runtime.open(options(files)) as runtime:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, exchanged)
+            with pytest.raises(ModelFileError, match=r"one\.gguf changed while it was loaded"):
+                runtime.load_adapter(one)
+        assert len(pointers.freed) == (owner is c_api)
+        runtime.load_adapter(one)
+        assert said(runtime, (one, 1.0))
 
 
 @pytest.mark.parametrize("exchanged", [False, True])
