@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faults import (
+    adapter_files,
     commands,
     engine_answers,
     grammars,
@@ -32,6 +33,7 @@ CASES: dict[str, Function] = {
         model_files.header_over_http,
         model_files.safetensors,
         model_files.native,
+        adapter_files.adapters,
         user_files.catalogue,
         user_files.settings,
         user_files.chat_import,

@@ -73,6 +73,25 @@ def test_what_looks_for_faults_finds_them(case: str, what: str, tmp_path: Path) 
         process.close()
 
 
+UNSEEN = """
+from faults import adapter_files, limits
+
+adapter_files.require_fitting = lambda *_: None
+limits._serve("adapters")
+"""
+
+
+def test_an_adapter_that_nobody_looked_at_ends_llama_cpp(tmp_path: Path) -> None:
+    script = tmp_path / "unseen.py"
+    script.write_text(UNSEEN)
+    process = limits.Limited("adapters", script)
+    try:
+        found = [process.run(seed)[0] or "" for seed in range(25)]
+    finally:
+        process.close()
+    assert any("SIG" in wrong for wrong in found)
+
+
 def test_a_change_that_is_left_out_is_not_made() -> None:
     raw = bytes(5000)
     seed = next(f"{n}" for n in range(99) if _changes(f"{n}", raw) == 3)

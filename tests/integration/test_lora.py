@@ -4,8 +4,10 @@ from those of the model without.
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
+import struct
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
+from faults.adapter_files import ALPHA, Tensor, encoded
 from gguf_tools import MATRICES
 from replies import cold_and_warm
 
@@ -25,12 +28,13 @@ from localspec.llama.adapters import Adapters
 from localspec.loading import policy
 from localspec.models.catalog.resolve import resolve
 from localspec.models.compat.adapters import require_fitting
+from localspec.models.gguf.ggml_types import TYPES
 from localspec.models.gguf.model_file import ModelFile
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Adapted:
     """An adapter of the test's target, another one, and targets with their weights changed."""
 
@@ -171,7 +175,39 @@ def wrong(folder: Path, kind: str, target: Path) -> Path:
         case "cut":
             gguf_tools.write_lora(path, one)
             path.write_bytes(path.read_bytes()[:-300])
+        case _:
+            path.write_bytes(ODD[kind])
     return path
+
+
+A, B = Tensor("blk.0.attn_q.weight.lora_a", (64, 4)), Tensor("blk.0.attn_q.weight.lora_b", (4, 64))
+HIDDEN = "blk.0.attn_k.weight.lora_{}\0_norm.weight"
+UNSIGNED = struct.pack("<II", 4, 8)
+ODD = {
+    "integers": encoded("llama", (A, replace(B, kind=TYPES["I32"]))),
+    "doubles": encoded("llama", (replace(A, kind=TYPES["F64"]), B)),
+    "dimensions": encoded("llama", (replace(A, shape=(64, 4, 2)), B)),
+    "tied": encoded(
+        "llama",
+        (
+            Tensor("token_embd.weight.lora_a", (4, 259)),
+            Tensor("token_embd.weight.lora_b", (4, 64)),
+        ),
+    ),
+    "name": encoded(
+        "llama",
+        (
+            *(A, B, replace(A, name=HIDDEN.format("a"))),
+            Tensor(HIDDEN.format("b"), (4, 32), TYPES["I32"]),
+        ),
+    ),
+    "key": encoded("llama", (A, B), key=ALPHA + b"\0", alpha=UNSIGNED),
+    "integer": encoded("llama", (A, B), alpha=UNSIGNED),
+    "nan": encoded("llama", (A, B), alpha=struct.pack("<If", 6, math.nan)),
+}
+"""Adapters with which llama.cpp ended the process, when it loaded or first used them, but for the
+last.
+"""
 
 
 @pytest.mark.parametrize(
@@ -186,6 +222,14 @@ def wrong(folder: Path, kind: str, target: Path) -> Path:
         ("half", ModelFileError, "has one half of blk.0.attn_q.weight alone"),
         ("empty", UsageError, "has no tensors"),
         ("cut", ModelFileError, "cut"),
+        ("tied", UsageError, "token_embd.weight, which is the output matrix of target.gguf too"),
+        ("integers", UsageError, "lora_b of integers.gguf is I32, which cannot be computed with"),
+        ("doubles", UsageError, "lora_a of doubles.gguf is F64, which cannot be computed with"),
+        ("dimensions", UsageError, "64x4x2 and 4x64, which does not fit the 64x64"),
+        ("name", ModelFileError, "it has the name"),
+        ("key", ModelFileError, "it has the name"),
+        ("integer", ModelFileError, "an alpha that is no number"),
+        ("nan", ModelFileError, "an alpha that is no number"),
     ],
 )
 def test_what_is_no_adapter_of_the_model_is_refused_in_a_line(
@@ -195,6 +239,36 @@ def test_what_is_no_adapter_of_the_model_is_refused_in_a_line(
     with pytest.raises(error, match=said) as caught:
         Runtime.open(options(files, str(path)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [1, 2])
+def test_an_adapter_in_two_files_is_refused(files: Files, tmp_path: Path, part: int) -> None:
+    """llama.cpp would read the tensors of one, and nobody the metadata of the other."""
+    for i, name in ((1, "blk.0.attn_q.weight"), (2, "blk.1.attn_q.weight")):
+        gguf_tools.write_lora(tmp_path / f"split-0000{i}-of-00002.gguf", {name: (64, 64)})
+    with pytest.raises(UsageError, match="part of a split file"):
+        Runtime.open(options(files, str(tmp_path / f"split-0000{part}-of-00002.gguf")))
+
+
+def test_embeddings_are_adapted_where_the_output_matrix_is_another(tmp_path: Path) -> None:
+    output = np.random.default_rng(1).normal(0, 0.1, (259, 64)).astype(np.float32)
+    rank, whole, adapter = 4, tmp_path / "whole.gguf", tmp_path / "adapter.gguf"
+    first = np.random.default_rng(2).normal(0, 0.5, (259, rank)).astype(np.float32)
+    second = np.random.default_rng(3).normal(0, 0.5, (64, rank)).astype(np.float32)
+    writer = gguf.GGUFWriter(adapter, "llama")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_tensor("token_embd.weight.lora_a", first)
+    writer.add_tensor("token_embd.weight.lora_b", second)
+    gguf_tools.written(writer)
+    biases = {"output.weight": output}
+    target = gguf_tools.write_llama(tmp_path / "target.gguf", seed=3, biases=biases)
+    require_fitting(ModelFile(adapter), ModelFile(target))
+    added = {"token_embd.weight": first @ second.T}
+    gguf_tools.write_llama(whole, seed=3, biases=biases, added=added)
+    found, wanted = logits(target, (Adapter(adapter),)), logits(whole)
+    assert np.abs(wanted - logits(target)).max() > 0.1
+    np.testing.assert_allclose(found, wanted, atol=2e-3)
 
 
 def test_adapters_of_another_way_are_refused(files: Files, tmp_path: Path) -> None:

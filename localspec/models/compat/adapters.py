@@ -1,4 +1,5 @@
 """LoRA adapters and control vectors: whether a file is one, and fits, before llama.cpp opens it.
+It checks little itself, and ends the process where a tensor cannot be computed with.
 
 An adapter as llama.cpp's ``llama_adapter_lora_init_impl`` has it: pairs of tensors ``NAME.lora_a``
 (in, rank) and ``NAME.lora_b`` (rank, out), added to the matrix NAME of the model (Hu et al. 2021,
@@ -8,17 +9,24 @@ float32 numbers as the model's states have, added to the output of layer N (Voge
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 
 from localspec.core.errors import ModelFileError, UsageError
-from localspec.models.gguf.header import Header, TensorInfo
+from localspec.models.compat.head_checks import cut_short
+from localspec.models.gguf.ggml_types import MULTIPLIED, type_name
+from localspec.models.gguf.header import Header, TensorInfo, raw_metadata
 from localspec.models.gguf.model_file import ModelFile
 
 _A, _B = ".lora_a", ".lora_b"
-_EMBEDDING = "token_embd.weight"
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _UNUSED = "_norm.weight"
 """Vectors that llama.cpp leaves out."""
 _INVOKED = "adapter.alora.invocation_tokens"
+_ALPHA = "adapter.lora.alpha"
+_FLOAT32 = struct.pack("<I", 6)
+"""GGUF's type of a number, as it stands before one."""
 
 DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,4})")
 _F32 = 0
@@ -48,10 +56,40 @@ def require_fitting(adapter: ModelFile, target: ModelFile) -> None:
             f"{name} is for {header.architecture} models, and {target.name} is "
             f"{target.header.architecture}"
         )
+    if len(adapter.paths) > 1 or header.shards > 1:  # llama.cpp would read this file alone
+        raise UsageError(f"{name} is a part of a split file; an adapter must be one file")
+    if short := cut_short(header):
+        raise ModelFileError(short)
+    _require_alpha(adapter)
     _require_tensors(name, header, target)
 
 
+def _require_alpha(adapter: ModelFile) -> None:
+    raw = raw_metadata(adapter.path).get(_ALPHA)
+    if raw is None:  # the scale is that of the request alone
+        return
+    if raw[:4] != _FLOAT32 or not math.isfinite(struct.unpack("<f", raw[4:])[0]):
+        raise ModelFileError(f"{adapter.name} has an alpha that is no number; convert it again")
+
+
 def _require_tensors(name: str, header: Header, target: ModelFile) -> None:
+    matrices = target.header.named
+    for base, pair in _pairs(name, header).items():
+        if len(pair) < 2:
+            raise ModelFileError(f"{name} has one half of {base} alone; convert the adapter again")
+        if base not in matrices:
+            raise UsageError(f"{name} adapts {base}, which {target.name} does not have")
+        if base == _EMBEDDING and _OUTPUT not in matrices:
+            raise UsageError(
+                f"{name} adapts {base}, which is the output matrix of {target.name} too; llama.cpp "
+                "cannot compute that"
+            )
+        _require_types(name, pair[_A], pair[_B])
+        _require_shapes(name, matrices[base], pair[_A], pair[_B], target.name)
+
+
+def _pairs(name: str, header: Header) -> dict[str, dict[str, TensorInfo]]:
+    """The tensors by the matrix that they adapt, and by their end."""
     pairs: dict[str, dict[str, TensorInfo]] = {}
     for tensor in header.tensors:
         for end in (_A, _B):
@@ -63,13 +101,17 @@ def _require_tensors(name: str, header: Header, target: ModelFile) -> None:
                 raise UsageError(f"{name} has the tensor {tensor.name}, which no LoRA has")
     if not pairs:
         raise UsageError(f"{name} has no tensors of an adapter")
-    matrices = target.header.named
-    for base, pair in pairs.items():
-        if len(pair) < 2:
-            raise ModelFileError(f"{name} has one half of {base} alone; convert the adapter again")
-        if base not in matrices:
-            raise UsageError(f"{name} adapts {base}, which {target.name} does not have")
-        _require_shapes(name, matrices[base], pair[_A], pair[_B], target.name)
+    return pairs
+
+
+def _require_types(name: str, *tensors: TensorInfo) -> None:
+    for tensor in tensors:
+        found = type_name(tensor.ggml_type)
+        if found not in MULTIPLIED:
+            raise UsageError(
+                f"{tensor.name} of {name} is {found}, which cannot be computed with; convert it "
+                "again"
+            )
 
 
 def _require_shapes(name: str, base: TensorInfo, a: TensorInfo, b: TensorInfo, of: str) -> None:
@@ -78,7 +120,7 @@ def _require_shapes(name: str, base: TensorInfo, a: TensorInfo, b: TensorInfo, o
         fits = _at(b, 1) == into and _at(a, 1) == out and _at(a, 0) == _at(b, 0)
     else:
         fits = _at(a, 0) == into and _at(b, 1) == out and _at(a, 1) == _at(b, 0)
-    if not fits:
+    if not fits or any(not _at(base, i) == _at(a, i) == _at(b, i) for i in (2, 3)):
         raise UsageError(
             f"{name} adapts {base.name} with {_shape(a)} and {_shape(b)}, which does not fit the "
             f"{_shape(base)} of {of}: it is of another model"

@@ -111,7 +111,10 @@ class Source:
         n = self.count(1)
         if n > _MAX_KEY:
             raise self.damaged(f"it has a name of {n} bytes")
-        return self.take(n).decode("utf-8", "replace")
+        name = self.take(n).decode("utf-8", "replace")
+        if "\0" in name:  # where llama.cpp's ends: it would be another one's
+            raise self.damaged(f"it has the name {name!a}")
+        return name
 
     def value(self, kind: int) -> object:
         """A value of one of GGUF's types."""
