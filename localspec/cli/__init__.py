@@ -8,9 +8,11 @@ stdout that cannot be written; if the reader of a pipe closes it early, the exit
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
@@ -140,7 +142,8 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        say_block(error.format_message())
+        with _closed_or_not():
+            say_block(error.format_message())
         return error.exit_code
     except click.ClickException as error:
         if isinstance(error, click.BadParameter):
@@ -152,13 +155,25 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:
         return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except (BrokenPipeError, ReaderGoneError):
+    except (BrokenPipeError, ReaderGoneError, SystemExit) as error:
+        # Where a pipe is closed while click writes help, it makes an exit of that.
+        if isinstance(error, SystemExit) and not _reader_gone():
+            raise
         _drop(sys.stdout)
         return 0
     except Exception as error:  # noqa: BLE001 - a defect of ours too: its details go to a file
         told = _unwritten() or defects.told(error)
         return _fail(str(told), told.exit_code)
     return result if isinstance(result, int) else 0
+
+
+def _reader_gone() -> bool:
+    """Whether stdout is a pipe that its reader closed."""
+    import select
+
+    ends = select.poll()
+    ends.register(sys.stdout.fileno(), 0)
+    return bool(ends.poll(0))
 
 
 def _unwritten() -> LocalspecError | None:
@@ -180,10 +195,17 @@ def _fail(message: str, code: int) -> int:
     from localspec.core.files.private import without_secrets
 
     newline = activity.within_line() and sys.stderr.isatty()
-    try:
+    with _closed_or_not():
         if newline:
             say()
         tell(without_secrets(message))
-    except OSError:  # stderr is closed; the exit code still counts
-        _drop(sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def _closed_or_not() -> Iterator[None]:
+    """Write to stderr, which may be closed; the exit code still counts."""
+    try:
+        yield
+    except OSError:
+        _drop(sys.stderr)

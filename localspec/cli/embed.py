@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.containment import contain
-from localspec.cli.output import decode, stdin_line, tell, write_json
+from localspec.cli.output import decode, require_utf8, stdin_line, tell, write_json
 from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     from localspec.llama import library
     from localspec.loading.embedder import Embedder
 
-    if query is not None and not query.strip():
+    if query is not None and not require_utf8(query, "--query").strip():
         raise UsageError("--query is empty; write what the lines are scored for")
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     with Embedder(model, gpu_layers=gpu_layers, threads=threads) as embedder:

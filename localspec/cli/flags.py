@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli import complete
-from localspec.cli.output import tell
+from localspec.cli.output import require_utf8, tell
 from localspec.config import presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
@@ -219,9 +219,15 @@ def chosen_preset() -> Preset | None:
 
 
 def system_message(given: str | None) -> str | None:
-    """The system message of ``--system``, else that of the preset."""
+    """The system message of ``--system``, else that of the preset.
+
+    Raises:
+        UsageError: it had bytes that are not UTF-8.
+    """
+    if given is not None:
+        return require_utf8(given, schema.SYSTEM.flag)
     preset = chosen_preset()
-    return preset.system if given is None and preset is not None else given
+    return preset.system if preset is not None else None
 
 
 def given(name: str) -> bool:

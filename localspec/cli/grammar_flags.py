@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from localspec.cli.flags import several
+from localspec.cli.output import require_utf8
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 
@@ -46,11 +47,13 @@ def take_grammar(flags: dict[str, Any]) -> GrammarSpec | None:
     ((name, value),) = given.items()
     match name:
         case "schema":
+            if value.lstrip().startswith("{"):  # else it is the name of a file
+                require_utf8(value, "--schema")
             return reading.schema(value)
         case "regex":
-            return reading.regex(value)
+            return reading.regex(require_utf8(value, "--regex"))
         case "choice":
-            return reading.choices(value)
+            return reading.choices(require_utf8(value, "--choice"))
         case "grammar":
             return reading.grammar(value)
     return GrammarSpec.json_object()

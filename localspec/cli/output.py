@@ -133,10 +133,19 @@ def require_text(text: str) -> str:
     Raises:
         UsageError: it is empty, or had bytes that are not UTF-8.
     """
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        raise UsageError("the prompt is not valid UTF-8; convert it, for example with iconv")
-    if not text.strip():
+    if not require_utf8(text, "the prompt").strip():
         raise UsageError("the prompt is empty; give some text, or - to read stdin")
+    return text
+
+
+def require_utf8(text: str, place: str) -> str:
+    """Check a text of the command line that a model is to read or write, and return it.
+
+    Raises:
+        UsageError: it had bytes that are not UTF-8.
+    """
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise UsageError(f"{place} is not valid UTF-8; convert it, for example with iconv")
     return text
 
 

@@ -27,7 +27,16 @@ from localspec.cli.flags import (
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.images import asking, image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
+from localspec.cli.output import (
+    read_stdin,
+    require_text,
+    require_utf8,
+    say,
+    summary,
+    tell,
+    write,
+    write_json,
+)
 from localspec.cli.prompt_file import Around, PromptLine, read_prompts
 from localspec.cli.run_report import (
     Partial,
@@ -136,7 +145,7 @@ def command(
         sampling=asked.sampling,
         seed=asked.seed,
         max_tokens=asked.max_tokens,
-        stop=tuple(stop),
+        stop=tuple(require_utf8(text, "--stop") for text in stop),
         grammar=grammar,
         logprobs=logprobs,
         prediction=expected,

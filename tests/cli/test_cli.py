@@ -198,6 +198,59 @@ def test_an_argument_that_is_not_utf8_is_refused(files: Files) -> None:
     assert "not valid UTF-8" in one_line(done.stderr.decode())
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--system a\udcff",
+        "--stop \udcff",
+        "--choice a,\udcff",
+        "--regex \udcff",
+        "--schema {\udcff}",
+    ],
+)
+def test_a_text_for_the_model_that_is_not_utf8_is_refused_by_its_flag(
+    flag: str, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["run", "x", *pair(files), "-n", "1", *flag.split(" ")]) == 2
+    name = flag.partition(" ")[0]
+    assert f"{name} is not valid UTF-8; convert it" in one_line(capfd.readouterr().err)
+
+
+def test_a_query_and_the_system_message_of_a_chat_that_are_not_utf8_are_refused(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["embed", str(files.target), "--query", "a\udcff"]) == 2
+    assert "--query is not valid UTF-8" in one_line(capfd.readouterr().err)
+    assert cli.call(["chat", str(files.target), "--system", "a\udcff"]) == 2
+    assert "--system is not valid UTF-8" in one_line(capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(("words", "code"), [("--help", 0), ("run --help", 0), ("--version", 0)])
+def test_help_into_a_closed_pipe_ends_quietly(words: str, code: int) -> None:
+    assert into_a_closed_pipe(words, stderr=subprocess.PIPE) == (code, b"")
+
+
+def test_a_closed_pipe_for_the_errors_changes_no_exit_code() -> None:
+    assert into_a_closed_pipe("", stderr=subprocess.STDOUT) == (2, b"")
+    assert into_a_closed_pipe("run --bogus", stderr=subprocess.STDOUT) == (2, b"")
+
+
+def into_a_closed_pipe(words: str, stderr: int) -> tuple[int, bytes]:
+    """The exit code of a command whose stdout is a pipe without a reader, and its stderr."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", *words.split()],
+        stdout=writer,
+        stderr=stderr,
+        cwd=ROOT,
+        timeout=100,
+        check=False,
+    )
+    os.close(writer)
+    return done.returncode, done.stderr or b""
+
+
 def test_a_closed_pipe_ends_quietly(files: Files) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "300"],
