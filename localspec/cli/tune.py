@@ -70,16 +70,19 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
             )
         if ctrl_c.pressed:
             raise Interrupted(UNFINISHED)
+        text = _whole(costs, threads, kernels, as_json=as_json)
+        unfinished.hold(text)  # printed also where it cannot be saved
         lab.save_costs()
-    chosen = _chosen(costs)
-    if as_json:
-        found = _found(
-            threads, kernels, costs.curve(), costs.token_seconds_by_drafter(), chosen, complete=True
-        )
-        write(json_line(found))
-        return 0
-    write(in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)]))
+    write(text)
     return 0
+
+
+def _whole(costs: Costs, threads: int, kernels: str, *, as_json: bool) -> str:
+    """The output of a measurement to the end."""
+    chosen, drafts = _chosen(costs), costs.token_seconds_by_drafter()
+    if as_json:
+        return json_line(_found(threads, kernels, costs.curve(), drafts, chosen, complete=True))
+    return in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)])
 
 
 def _found(

@@ -193,8 +193,10 @@ def test_tune_on_a_full_disk_says_what_to_do(
 
     monkeypatch.setattr(MeasuredControl, "save", full)
     assert cli.call(["tune", str(files.target), "-d", str(files.draft), "--threads", "1"]) == 1
-    said = capfd.readouterr().err
-    assert "cannot be saved: No space left on device; free some space" in said
+    said = capfd.readouterr()
+    assert "cannot be saved: No space left on device; free some space" in said.err
+    assert "best draft length" in said.out, "all of it was measured"
+    assert "incomplete" not in said.out
 
 
 def test_there_is_nothing_to_tune_without_a_drafter(
