@@ -21,7 +21,7 @@ from localspec.config.presets import Preset
 from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
+from localspec.core.settings_schema import ALLOW_TOOLS, FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
 from localspec.engine.port import Engine
 from tui.app import ChatApp
@@ -97,15 +97,16 @@ def configured() -> Configured:
         UsageError: one of them is refused.
     """
     found = config_settings.settings()
-    shelf = ToolShelf(allow_tools.names(found), allow_tools.add)
-    shelf.only = allow_tools.offered(found)
-    figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
+    with config_settings.named(ALLOW_TOOLS.name):
+        shelf = ToolShelf(allow_tools.names(found), allow_tools.add)
+    with config_settings.named(TOOLS.name):
+        shelf.only = allow_tools.offered(found)
     return Configured(
         keys=keymap.overrides(found),
         theme=wanted(found),
-        expert=figures == "all",
-        notify=str(NOTIFY.check(found.get(NOTIFY.name, NOTIFY.default))),
-        titles=str(TITLES.check(found.get(TITLES.name, TITLES.default))),
+        expert=config_settings.value(FIGURES) == "all",
+        notify=str(config_settings.value(NOTIFY)),
+        titles=str(config_settings.value(TITLES)),
         tools=shelf,
     )
 

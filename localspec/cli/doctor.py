@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localspec.cli import interface
 from localspec.cli.containment import contained
 from localspec.cli.flags import setting_option
 from localspec.cli.output import write_json, write_line
@@ -27,8 +28,9 @@ def command(*, offline: bool, as_json: bool) -> int:
     from localspec.doctor import diagnose, examiner
 
     examine = examiner.apart if contained() else examiner.here
+    wrong = interface.refused()
     findings = []
-    for finding in diagnose(offline=offline, examine=examine):
+    for finding in diagnose(offline=offline, examine=examine, by_interface=wrong):
         findings.append(finding)
         if not as_json:
             _show(finding)

@@ -322,9 +322,4 @@ def _model() -> str:
     preset = chosen_preset()
     if preset is not None and (text := preset.text("model")) is not None:
         return text
-    try:
-        value = config_settings.settings().get("model", schema.MODEL.default)
-        return str(schema.MODEL.check(value))
-    except UsageError as error:
-        place = config_settings.place("model")
-        raise UsageError(f"{error} (set by {place})") from None
+    return str(schema.MODEL.check(config_settings.settings().get("model", schema.MODEL.default)))

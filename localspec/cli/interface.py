@@ -9,6 +9,7 @@ Whether its race was shown to this user is noted here too, for the commands that
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -16,11 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from localspec.core.errors import LocalspecError
+from localspec.config import settings
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
 
 _NAME = "tui"
-
+_OWN_CHECKS = (("keys", "input.keymap", "overrides"), ("theme", "terminal.theme", "wanted"))
+"""Settings of the interface alone: their names, and the module and function that read them."""
 _RACE_SHOWN = "race-shown"
 """Name of an empty file in the folder of state."""
 
@@ -56,6 +59,23 @@ def _register(folder: Path) -> None:
     except BaseException:
         del sys.modules[_NAME]
         raise
+
+
+def refused() -> dict[str, str]:
+    """The errors of config.toml's keys and theme, which only the interface can check, by the name
+    of the setting. An installation without Textual has none, nor has a file that cannot be read:
+    other findings of `localspec doctor` are about those.
+    """
+    errors: dict[str, str] = {}
+    with contextlib.suppress(ImportError, LocalspecError):
+        found = settings.settings()
+        for name, place, check in _OWN_CHECKS:
+            if name in found:
+                try:
+                    getattr(module(place), check)(found)
+                except UsageError as error:
+                    errors[name] = str(error)
+    return errors
 
 
 def note_race() -> bool:

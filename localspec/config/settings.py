@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from localspec.core.errors import UsageError
 from localspec.core.files import closed
 from localspec.core.files.paths import config_dir
+from localspec.core.setting_spec import SettingSpec, Value
 from localspec.core.settings_schema import SETTINGS
 
 _LARGEST_TOML = 1 << 20
@@ -36,6 +39,29 @@ def settings() -> dict[str, object]:
 def place(name: str) -> str:
     """A setting of config.toml, as errors name it."""
     return f"{name} in {file()}"
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Have an error about a setting of config.toml name its place."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{error} (set by {place(name)})") from None
+
+
+def value(spec: SettingSpec[Any]) -> Value:
+    """What config.toml sets, else the default.
+
+    Raises:
+        UsageError: it is refused, or the file is not TOML; the message names the place.
+    """
+    found = settings()
+    if spec.name not in found:
+        default: Value = spec.default
+        return default
+    with named(spec.name):
+        return spec.check(found[spec.name])
 
 
 def unknown() -> list[str]:

@@ -226,7 +226,9 @@ class SettingSpec(Generic[T]):
 
     def _refused(self, value: object) -> UsageError:
         or_auto = " or auto" if self.auto else ""
-        return UsageError(f"{self.name} must be {self.kind.value}{or_auto}, not {_shown(value)}")
+        # As it was written: 1.0 is no whole number, and 1 would be.
+        shown = repr(float(value)) if isinstance(value, float) else _shown(value)
+        return UsageError(f"{self.name} must be {self.kind.value}{or_auto}, not {shown}")
 
     def _outside(self, value: float) -> UsageError:
         low, high = self.low, self.high
@@ -252,8 +254,11 @@ def _switch(text: str) -> bool:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value))
     try:
-        text = f"{value:.6g}" if isinstance(value, float) else repr(value)
+        text = repr(value)
     except ValueError:  # thousands of digits
         return "a number of that size"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.config import settings
+from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.processes.neighbours import Neighbours
@@ -208,9 +209,11 @@ def fit() -> Finding:
     from localspec.models.memory.fit import fit_files
     from localspec.models.memory.planner import Wishes
 
-    name = "demo"
     try:
-        name = str(settings.settings().get("model", name))
+        name = str(settings.value(schema.MODEL))
+    except LocalspecError:
+        return Finding("fit", "note", "not tried: the settings cannot be used")
+    try:
         files = resolve(name, None)
         path = projector_of(files.target, Options())
         beside = 0 if path is None else projector_memory(path)

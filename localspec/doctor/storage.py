@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 from localspec.config import settings
+from localspec.config.refused import refused
 from localspec.core.errors import LocalspecError
 from localspec.core.files import closed, paths
 from localspec.core.units import size_text
@@ -20,8 +21,10 @@ _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
 _REMEDY = re.compile(r"(.*?); (?:[^;]*: )?((?:chmod|set|use a folder) .*)")
 
 
-def check() -> Generator[Finding, None, bool]:
-    """All of these checks; returns whether localspec's folders are writable."""
+def check(by_interface: Mapping[str, str]) -> Generator[Finding, None, bool]:
+    """All of these checks; returns whether localspec's folders are writable. ``by_interface`` has
+    the errors of settings that the interface refuses.
+    """
     usable = True
     for name, folder in (
         ("config", paths.config_dir),
@@ -32,7 +35,7 @@ def check() -> Generator[Finding, None, bool]:
         finding = _folder(name, folder)
         usable = usable and finding.status == "ok"
         yield finding
-    yield _settings()
+    yield _settings(by_interface)
     yield _catalogue()
     yield from _models()
     return usable
@@ -59,16 +62,19 @@ def _and_remedy(error: LocalspecError, otherwise: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (str(error), otherwise)
 
 
-def _settings() -> Finding:
+def _settings(by_interface: Mapping[str, str]) -> Finding:
     try:
         path, count, unknown = settings.file(), len(settings.settings()), settings.unknown()
+        wrong = {**refused(), **by_interface}
     except LocalspecError as error:
         return Finding("settings", "broken", *_and_remedy(error, "correct or delete config.toml"))
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
+    fix = f"correct or delete these lines of {path}"
+    if wrong:
+        return Finding("settings", "broken", "; ".join([*wrong.values(), *unknown]), fix)
     if unknown:
-        text, fix = f"{path}: {'; '.join(unknown)}", f"correct or delete these lines of {path}"
-        return Finding("settings", "note", text, fix)
+        return Finding("settings", "note", f"{path}: {'; '.join(unknown)}", fix)
     return Finding("settings", "ok", f"{count} in {path}")
 
 

@@ -63,9 +63,9 @@ def find(address: Address) -> Key:
     """
     if text := os.environ.get(OWN):
         return _checked(text, OWN)
-    command = config_settings.settings().get(schema.API_KEY_COMMAND.name)
+    command = config_settings.value(schema.API_KEY_COMMAND)
     if command is not None:
-        return _checked(_asked(str(schema.API_KEY_COMMAND.check(command))), "api_key_command")
+        return _checked(_asked(str(command)), "api_key_command")
     if (text := os.environ.get(OPENAI)) and address.encrypted:
         return _checked(text, OPENAI)
     return Key()

@@ -83,7 +83,9 @@ def test_settings_come_from_flag_then_variable_then_file(
         ("top_k = 1.5", "a whole number"),
         ("require_draft = 7", "true or false"),
         ("draft = 3", "a text"),
-        ("draft_max = 2.7", "a whole number or auto"),
+        ("draft_max = 2.7", "a whole number or auto, not 2.7"),
+        ("seed = 1.0", "a whole number or auto, not 1.0"),
+        ("model = {a = 1}", "a text"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_named_with_its_file(
@@ -97,6 +99,7 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_file(
     name = line.split(maxsplit=1)[0]
     assert f"{name} must be {wanted}" in said
     assert said.endswith(f"(set by {name} in {own})")
+    assert said.count("set by") == 1
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,24 @@ def test_a_value_is_refused_with_its_range(spec, text, sentence):
     assert str(caught.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("spec", "value", "sentence"),
+    [
+        (schema.SEED, 1.0, "seed must be a whole number or auto, not 1.0"),
+        (samplers.TOP_K, 1.5, "top_k must be a whole number, not 1.5"),
+        (
+            samplers.TEMPERATURE,
+            100.0000001,
+            "temperature must be between 0 and 100, not 100.0000001",
+        ),
+    ],
+)
+def test_a_refused_number_is_shown_as_written(spec, value, sentence):
+    with pytest.raises(UsageError) as caught:
+        spec.check(value)
+    assert str(caught.value) == sentence
+
+
 def test_lists_may_be_lists_in_toml():
     toml = 'samplers = ["top_k", "temp"]\ndry_sequence_breakers = ["x"]'
     assert outcome(samplers.SAMPLERS, toml=toml) == "top_k,temperature"

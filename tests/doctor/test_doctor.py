@@ -22,6 +22,7 @@ from replies import STATS
 from without_home import without_a_home
 
 from localspec import cli
+from localspec.cli import interface
 from localspec.core.errors import ModelNotFoundError
 from localspec.core.events import Speculation, Stats
 from localspec.doctor import (
@@ -420,7 +421,7 @@ def test_a_folder_that_others_may_write_to_is_a_finding_with_its_remedy() -> Non
 
 
 def storage_findings() -> dict[str, Finding]:
-    return {finding.topic: finding for finding in storage.check()}
+    return {finding.topic: finding for finding in storage.check(interface.refused())}
 
 
 def test_without_a_home_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,6 +441,56 @@ def test_an_unknown_setting_is_named(demo: Path) -> None:
     assert "'temprature' has no effect; did you mean 'temperature'?" in found.text
     assert "'nonsense'" in found.text
     assert "'seed'" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("temperature = true", "temperature must be a number, not true"),
+        ('ctx = "many"', "ctx must be a whole number or auto, not 'many'"),
+        ("model = {a = 1}", "model must be a text, not {'a': 1}"),
+        ("notify = 3", "notify must be a name, not 3"),
+        ("theme = 3", "there is no theme 3"),
+        ('theme = "norf"', "there is no theme 'norf'; did you mean nord?"),
+        ("keys = 3", "keys is a table"),
+        ('[keys]\n"chat.help" = 4', "chat.help needs keys such as"),
+        ('[keys]\n"chat.help" = "f2"', "f2 is both chat.help and chat.details"),
+        ('tools = "all of them"', "'all of them' names no tool"),
+        ('[presets.calm]\ntemperature = "low"', "temperature must be a number, not 'low'"),
+        ('strict = true\nverifier = "rejection"', "strict mode promises the same text"),
+    ],
+)
+def test_a_setting_that_stops_commands_or_the_chat_is_broken(text: str, said: str) -> None:
+    config = home() / "config" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"{text}\n")
+    found = storage_findings()["settings"]
+    assert (found.status, found.fix) == ("broken", f"correct or delete these lines of {config}")
+    assert said in found.text
+    assert found.text.count(said) == 1
+
+
+def test_every_setting_that_is_refused_is_named_and_doctor_fails(
+    demo: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = home() / "config" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('temprature = 1\nmodel = {a = 1}\nctx = "many"\ntheme = "norf"\nseed = 3\n')
+    assert cli.call(["doctor", "--offline", "--json"]) == 1
+    found = {f["topic"]: f for f in json.loads(capfd.readouterr().out)["findings"]}
+    for name in ("'temprature'", "model must", "ctx must", "theme 'norf'"):
+        assert name in found["settings"]["text"]
+    assert "seed" not in found["settings"]["text"]
+    assert found["fit"]["fix"] is None, "one cause gets one fix"
+    assert found["fit"]["text"] == "not tried: the settings cannot be used"
+
+
+def test_settings_that_are_taken_get_a_tick() -> None:
+    config = home() / "config" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('theme = "nord"\nseed = "auto"\n[keys]\n"chat.compare" = "f10"\n')
+    found = storage_findings()["settings"]
+    assert (found.status, found.text) == ("ok", f"3 in {config}")
 
 
 def test_damaged_settings_and_catalogue_are_findings(demo: Path) -> None:

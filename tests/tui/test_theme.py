@@ -147,6 +147,8 @@ async def test_a_theme_is_kept_for_the_next_time(chat):
         await c.until(lambda: "did you mean nord?" in c.stats)
     with pytest.raises(UsageError, match="no theme 'norf'"):
         wanted({"theme": "norf"})
+    with pytest.raises(UsageError, match="no theme False"):
+        wanted({"theme": False})
 
 
 async def test_the_theme_under_the_cursor_is_shown_and_escape_brings_the_one_before_back(chat):

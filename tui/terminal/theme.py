@@ -164,7 +164,9 @@ def wanted(settings: Mapping[str, object]) -> str:
     Raises:
         UsageError: there is none of that name.
     """
-    name = settings.get("theme") or default()
+    name = settings.get("theme", "")
+    if name == "":
+        return default()
     if not isinstance(name, str) or name not in NAMES:
         raise UsageError(f"config.toml: there is no theme {name!r}; {there_is(str(name))}")
     return name
