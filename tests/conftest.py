@@ -55,6 +55,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.set_threshold(*before)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs the library for pictures compiles it, and others wait for that: on
+    a busy machine longer than a test may take. Ended there, the next one would begin anew.
+    """
+    for item in items:
+        if (
+            "mtmd" in getattr(item, "fixturenames", ())
+            and item.get_closest_marker("timeout") is None
+        ):
+            item.add_marker(pytest.mark.timeout(func_only=True))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _kernels() -> Iterator[None]:
     """Our kernels compute all models of the process, or none with LOCALSPEC_KERNELS=llama:
