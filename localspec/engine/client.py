@@ -84,6 +84,8 @@ class EngineClient:
         self._interval = interval
         self.on_death = on_death
         self.info: ModelInfo | None = None
+        self._starts = asyncio.Lock()
+        """Held by whoever ends one process and starts another."""
         self._starting: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -119,16 +121,7 @@ class EngineClient:
         Raises what Runtime.open raises, EngineError if the process does not come up, Interrupted
         if it is closed meanwhile. An engine that is already running is closed first.
         """
-        await self.close()
-        self._close_asked = False
-        self._opening = asyncio.Queue()
-        self._loading = ""
-        # Not cancelled with this: a process that was made meanwhile would belong to nobody.
-        self._starting = asyncio.create_task(self._start(), name="engine start")
-        await asyncio.shield(self._starting)
-        if self._close_asked:  # while the process was not there yet
-            await self.close()
-            raise Interrupted("loading was stopped")
+        await self._started()
         self._send(OpenCommand(self._options))
         while True:
             event = await self._opening.get()
@@ -153,6 +146,27 @@ class EngineClient:
                     raise event.exception()
                 case LocalspecError():
                     raise event
+
+    async def _started(self) -> None:
+        """Start the process, in place of the one that there is.
+
+        Raises:
+            EngineError: it cannot be started.
+            Interrupted: `close` was called meanwhile.
+        """
+        self._close_asked = False
+        async with self._starts:
+            await self._end()
+            if self._close_asked:
+                raise Interrupted("loading was stopped")
+            self._opening = asyncio.Queue()
+            self._loading = ""
+            # Not cancelled with this: a process that was made meanwhile would belong to nobody.
+            self._starting = asyncio.create_task(self._start(), name="engine start")
+            await asyncio.shield(self._starting)
+        if self._close_asked:  # while the process was not there yet
+            await self._end()
+            raise Interrupted("loading was stopped")
 
     async def _start(self) -> None:
         process = self._process = await spawn(self._log, self._runtime, self._interval)
@@ -261,10 +275,14 @@ class EngineClient:
         While `open` waits this cancels the loading.
         """
         self._close_asked = True
-        if self._starting is not None:
-            await asyncio.wait({self._starting})
-            if not self._starting.cancelled():
-                self._starting.exception()  # raised by `open`, unless nobody waits for it
+        await self._end()
+
+    async def _end(self) -> None:
+        starting = self._starting
+        if starting is not None:
+            await asyncio.wait({starting})
+            if not starting.cancelled():
+                starting.exception()  # raised by `open`, unless nobody waits for it
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return
@@ -279,8 +297,9 @@ class EngineClient:
             await asyncio.wait({reader})
         finally:
             self._closing = False
-            self._process = self._reader = None
-            self.info = None
+            if self._process is process:
+                self._process = self._reader = None
+                self.info = None
 
     def _send(self, command: Command) -> None:
         """Write without waiting: commands are few, and the engine's reader never sleeps.

@@ -464,6 +464,57 @@ async def test_a_process_is_ended_whose_start_nobody_waits_for_any_more(make_cli
     assert not engine.alive
 
 
+@pytest.fixture
+def processes(monkeypatch):
+    """The processes that clients start."""
+    found = []
+
+    async def noted(*arguments):
+        found.append(await spawn(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(engine_client, "spawn", noted)
+    return found
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("before", ["closed", "killed", "running"])
+async def test_closing_just_after_it_was_opened_again_leaves_no_process(
+    make_client, processes, before, turns
+):
+    engine = make_client()
+    await engine.open()
+    if before == "closed":
+        await engine.close()
+    if before == "killed":
+        processes[0].kill()
+        await until_so(lambda: not engine.alive)
+    opening = asyncio.create_task(engine.open())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if turns == 0:  # it has not begun, and begins after that
+        await engine.close()
+        await opening
+    await engine.close()
+    if turns:
+        with pytest.raises(Interrupted):
+            await opening
+    assert all(one.returncode is not None for one in processes)
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_of_two_that_open_at_once_one_process_runs(make_client, processes, running):
+    engine = make_client()
+    await engine.open()
+    if not running:
+        await engine.close()
+    told = await asyncio.gather(engine.open(), engine.open(), return_exceptions=True)
+    assert [type(one) for one in told].count(Interrupted) == 1
+    assert [one.returncode for one in processes].count(None) == 1
+    await engine.close()
+    assert all(one.returncode is not None for one in processes)
+
+
 async def test_loading_is_stopped_also_as_it_ends(make_client):
     client = make_client("fake")
     deliver, closing = client._deliver, []
