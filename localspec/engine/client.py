@@ -121,6 +121,7 @@ class EngineClient:
         Raises what Runtime.open raises, EngineError if the process does not come up, Interrupted
         if it is closed meanwhile. An engine that is already running is closed first.
         """
+        self._close_asked = False
         await self._started()
         self._send(OpenCommand(self._options))
         while True:
@@ -154,16 +155,14 @@ class EngineClient:
             EngineError: it cannot be started.
             Interrupted: `close` was called meanwhile.
         """
-        self._close_asked = False
         async with self._starts:
             await self._end()
-            if self._close_asked:
-                raise Interrupted("loading was stopped")
-            self._opening = asyncio.Queue()
-            self._loading = ""
-            # Not cancelled with this: a process that was made meanwhile would belong to nobody.
-            self._starting = asyncio.create_task(self._start(), name="engine start")
-            await asyncio.shield(self._starting)
+            if not self._close_asked:
+                self._opening = asyncio.Queue()
+                self._loading = ""
+                # Not cancelled with this: a process made meanwhile would belong to nobody.
+                self._starting = asyncio.create_task(self._start(), name="engine start")
+                await asyncio.shield(self._starting)
         if self._close_asked:  # while the process was not there yet
             await self._end()
             raise Interrupted("loading was stopped")

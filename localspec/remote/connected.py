@@ -7,6 +7,7 @@ and the origin of every token arrive.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import secrets
@@ -36,7 +37,7 @@ from localspec.engine.port import OnLoading
 from localspec.engine.protocol import MAX_LINE
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
-from localspec.remote.connection import Connection
+from localspec.remote.connection import Connection, Patience
 from localspec.remote.faults import broken_off, excerpt
 from localspec.remote.keys import Key
 from localspec.remote.lines import Lines, content_type
@@ -51,12 +52,34 @@ _MOST_EVENTS = 1 << 22
 _TOO_LONG = "the conversation is too long to be sent; shorten the message"
 
 
+class NamedModel:
+    """The model that requests name: the one that the server had when it was connected to."""
+
+    name = ""
+    """"" where no request names one: the server told none, as older ones, or has it no more."""
+
+    @contextlib.asynccontextmanager
+    async def asked(self) -> AsyncIterator[None]:
+        """While a request for it is made. Where the server has it no more, the next request is for
+        whichever the server has then.
+
+        Raises:
+            RemoteError: the server has it no more.
+        """
+        try:
+            yield
+        except ModelNotFoundError as error:
+            if not self.name:
+                raise
+            self.name = ""
+            raise RemoteError(f"{error}. What is asked next is for the model that it has") from None
+
+
 class NativeReply:
     """One request; implements `localspec.remote.reply.ReplySource`."""
 
-    def __init__(self, connection: Connection, request: ReplyRequest, model: str) -> None:
-        """Send nothing yet; ``model`` is the name of the one that is asked, "" where the server
-        told none.
+    def __init__(self, connection: Connection, request: ReplyRequest, model: NamedModel) -> None:
+        """Send nothing yet.
 
         Raises:
             UsageError: the conversation is larger than a line of the protocol.
@@ -79,7 +102,8 @@ class NativeReply:
             seeing = await asyncio.to_thread(_with_pictures, self._request)
             self._body = self._encoded(seeing)
         address, key = connection.address, connection.key
-        async with connection.stream(_REPLY, self._body, waiting) as response:
+        asking = connection.stream(_REPLY, self._body, waiting)
+        async with self._model.asked(), asking as response:
             kind = content_type(response)
             if kind != _LINES:
                 raise RemoteError(f"{address} answers with {excerpt(kind, key)}, not with a reply")
@@ -95,7 +119,7 @@ class NativeReply:
         raise broken_off(address, begun=tally.begun)
 
     def _encoded(self, request: ReplyRequest) -> bytes:
-        return _body(_sent(ReplyCommand(0, request))["request"], self._model)
+        return _body(_sent(ReplyCommand(0, request))["request"], self._model.name)
 
     def _count(self, event: ReplyEvent) -> None:
         """Refuse a reply without end: all of its events are kept until it ends.
@@ -176,8 +200,9 @@ class ConnectedClient(ServerClient):
     why_not_plain = ""
     """Every reply can be made without drafting."""
 
-    model = ""
-    """The name of the model that it had loaded; "" where it did not tell, as older ones."""
+    def __init__(self, address: Address, key: Key, patience: Patience | None = None) -> None:
+        super().__init__(address, key, patience)
+        self.model = NamedModel()
 
     @property
     def server(self) -> str:
@@ -202,7 +227,7 @@ class ConnectedClient(ServerClient):
                 "localspec"
             )
         name = data.get("model")
-        self.model = name if isinstance(name, str) else ""
+        self.model.name = name if isinstance(name, str) else ""
         try:
             return codec.decode(ModelInfo, data.get("info"), "info")
         except codec.CodecError as error:
@@ -232,8 +257,9 @@ class ConnectedClient(ServerClient):
             request = await asyncio.to_thread(_with_pictures, request)
         sent = _sent(ExamineCommand(0, request, tuple(tokens), rival))
         fields = {name: value for name, value in sent.items() if name not in {"type", "id"}}
-        body = _body(fields, self.model)
-        async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
+        body = _body(fields, self.model.name)
+        asking = self.connection.stream(_EXAMINE, body, lambda _: None)
+        async with self.model.asked(), asking as response:
             async for line in Lines(response, self.connection):
                 try:
                     message = protocol.decode_event(line)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -45,6 +46,7 @@ from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience
 from localspec.remote.keys import Key
+from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.http.errors import of_engine
 from localspec.serve.http.settings import ApiKeys
 
@@ -67,6 +69,11 @@ async def connected(key=None, **settings):
     finally:
         await engine.connection.close()
         await world.slot.close()
+
+
+async def answered(engine):
+    """The events of a reply."""
+    return [event async for event in engine.reply(HI)]
 
 
 async def opened(engine):
@@ -145,10 +152,45 @@ async def test_a_chat_stays_with_the_model_that_it_found(monkeypatch):
         assert (await http_client.post(address, json=other)).status_code == 200
         assert [event async for event in engine.reply(HI)]
         assert world.slots.options.model == "fake"
-        engine.model = ""  # a server that is older tells none, and takes none
+        engine.model.name = ""  # a server that is older tells none, and takes none
         assert (await http_client.post(address, json=other)).status_code == 200
         assert [event async for event in engine.reply(HI)]
         assert world.slots.options.model == "more"
+
+
+async def test_a_chat_goes_on_where_its_server_has_another_model_now():
+    async with connected() as (engine, world):
+        await opened(engine)
+        engine.model.name = "gone"
+        for ask in (lambda: engine.examine(HI, (1, 3)), lambda: answered(engine)):
+            engine.model.name = "gone"
+            with pytest.raises(RemoteError, match="What is asked next is for the model that it"):
+                await ask()
+            assert await answered(engine)
+        assert world.slots.options.model == "fake"
+
+
+@pytest.mark.parametrize("model", ["user/repo:file.gguf", "user/repo:Q4/file.gguf"])
+async def test_it_stays_with_a_file_of_the_hub(model, monkeypatch):
+    monkeypatch.setattr("localspec.models.catalog.resolve.cached", lambda ref: ref)
+    async with connected() as (engine, world):
+        http_client, address = engine.connection._client, "http://127.0.0.1/v1/completions"
+        other = {"model": model, "prompt": "a"}
+        assert (await http_client.post(address, json=other)).status_code == 200
+        assert world.slots.options.model == model
+        await opened(engine)
+        other = {"model": "fake", "prompt": "a"}
+        assert (await http_client.post(address, json=other)).status_code == 200
+        assert world.slots.options.model == "fake"
+        assert await answered(engine)
+        assert world.slots.options.model == model
+
+
+async def test_a_model_of_texts_with_the_same_name_takes_no_replies():
+    async with connected() as (engine, world):
+        world.service.embeddings = Embeddings(SimpleNamespace(model="/embed/fake.gguf", info=None))
+        await opened(engine)
+        assert await answered(engine)
 
 
 @pytest.mark.parametrize(

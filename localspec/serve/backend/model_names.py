@@ -95,9 +95,9 @@ class ModelNames:
     async def model(self, name: str) -> Options | None:
         """The options of the model of that name, which is none of an adapter."""
         first, names = self._slots.first, {*spelt(name)}
-        for options in (*self._slots.every, first):
-            if names & {options.model, public_name(options.model)}:
-                return options
+        held = self.held(name)
+        if held is not None:
+            return held
         if names & {*self._settings.aliases}:
             return first
         for other, _ in await self._other_models():
@@ -107,6 +107,14 @@ class ModelNames:
             return None
         on_hub = await asyncio.to_thread(downloaded_from_hub, untagged(name))
         return None if on_hub is None else _instead_of(first, on_hub)
+
+    def held(self, name: str) -> Options | None:
+        """The options of a model that this server has, or began with, by its name."""
+        names = {*spelt(name)}
+        for options in (*self._slots.every, self._slots.first):
+            if names & {options.model, public_name(options.model)}:
+                return options
+        return None
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""

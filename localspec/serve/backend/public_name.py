@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import PurePath
 
 
@@ -18,9 +19,15 @@ def untagged(name: str) -> str:
     return name.removesuffix(":latest")
 
 
+_ON_HUB = re.compile(r"[\w.-]+/[\w.-]+:")
+"""The repository before a file in it."""
+
+
 @functools.lru_cache(64)
 def public_name(model: str) -> str:
-    """The name that clients see: that of a file without its folder."""
+    """The name that clients see: that of a file without its folder, by which it is found again."""
+    if _ON_HUB.match(model):
+        return model
     if model.endswith(".gguf") or PurePath(model).is_absolute():
         return PurePath(model).name.removesuffix(".gguf")
     return model

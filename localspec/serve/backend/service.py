@@ -20,6 +20,7 @@ from localspec.core.errors import (
     MediaError,
 )
 from localspec.core.events import Examination
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapters
 from localspec.serve.backend.answer_queue import AnswerQueue
@@ -31,6 +32,7 @@ from localspec.serve.backend.engine_times import KeepAlive
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
+from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.records import RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.wanted import Wanted
@@ -140,8 +142,15 @@ class Service:
         Raises:
             ApiError: there is no such model or adapter, or the model writes no text.
         """
-        self.embeddings.require_other(model)
+        if model is not None and self.models.held(model) is None:
+            self.embeddings.require_other(model)
         return self.adapters.wanted(await self.models.wanted(model), adapters)
+
+    async def name_of(self, options: Options) -> str:
+        """The name that requests find a model by; "" where another one has it."""
+        name = public_name(options.model)
+        found = await self.models.model(name)
+        return name if found is not None and found.model == options.model else ""
 
     async def require_new(self, name: str) -> None:
         """Refuse the name of a model for an adapter.

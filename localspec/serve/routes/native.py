@@ -30,7 +30,6 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.messages import ExamineCommand, ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.serve.backend.answering import Answering
-from localspec.serve.backend.public_name import public_name
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (
     JSONAnswer,
@@ -73,7 +72,7 @@ async def info(service: Service, request: Request) -> Response:
     It is loaded first if nothing is.
     """
     options, found = await while_connected(request, service.slots.load())
-    head = {"version": protocol.VERSION, "model": public_name(options.model)}
+    head = {"version": protocol.VERSION, "model": await service.name_of(options)}
     return JSONAnswer({**head, "info": codec.encode(_shown(found))})
 
 
