@@ -14,11 +14,17 @@ from msgspec.json import decode
 
 from localspec.core.files import measured
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
-from localspec.policy.costs import Costs
+from localspec.policy.costs import WIDTHS, Costs
 
 FORMAT = 5
 _LARGEST = 1 << 20
 """Most bytes of a valid file."""
+_MOST = 2 * WIDTHS
+"""Most widths and drafters of a curve, whose filter grows with their square: `WIDTHS` of passes,
+and those that every load measures."""
+_BUCKETS = 16
+"""More than `bucket_of` finds: a context of 2^31 tokens is in the twelfth."""
+_Bucket = Annotated[int, Meta(ge=0, lt=_BUCKETS)]
 _Width = Annotated[int, Meta(ge=1, le=1 << 20)]
 _Seconds = Annotated[float, Meta(gt=0)]
 _Counts = Annotated[list[Annotated[float, Meta(ge=0)]], Meta(min_length=BINS, max_length=BINS)]
@@ -33,8 +39,8 @@ class Knowledge:
 
 
 class _Costs(Struct):
-    verify: Annotated[dict[_Width, _Seconds], Meta(min_length=1)]
-    draft: dict[str, _Seconds]
+    verify: Annotated[dict[_Width, _Seconds], Meta(min_length=1, max_length=_MOST)]
+    draft: Annotated[dict[str, _Seconds], Meta(max_length=_MOST)]
 
 
 class _Acceptance(Struct):
@@ -45,10 +51,14 @@ class _Acceptance(Struct):
     seen: _Counts
     verdicts: Annotated[str, Meta(pattern="^[01]*$", max_length=LATEST)]
 
+    def __post_init__(self) -> None:
+        if any(a > j for a, j in zip(self.accepted, self.judged, strict=True)):
+            raise ValueError("more tokens were accepted than judged")
+
 
 class _File(Struct):
     format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
-    costs: Annotated[dict[int, _Costs], Meta(min_length=1)]
+    costs: Annotated[dict[_Bucket, _Costs], Meta(min_length=1)]
     acceptance: list[_Acceptance]
 
 

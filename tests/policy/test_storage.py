@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from localspec.core.files.measured import name_of
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.costs import Costs
+from localspec.policy.costs import WIDTHS, Costs
 from localspec.policy.storage import Knowledge
 
 
@@ -35,31 +36,63 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, b"\xff\x00" * 50])
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str | bytes) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert storage.load(path) is None
+
+
+MANY = {str(n): 0.01 for n in range(1, 2000)}
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("place", "fault"),
     [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"format": 99}',
-        '{"format": 1, "costs": {}, "survival": []}',
-        '{"format": 1, "costs": {"0": {"verify": {"1": -1}, "draft": {}}}, "survival": []}',
-        '{"format": 1, "costs": {"0": {"verify": {"1": NaN}, "draft": {}}}, "survival": []}',
-        '{"format": 1, "costs": {"0": {"verify": {"1": 1}, "draft": {}}}, "survival": [{}]}',
-        (
-            '{"format": 1, "costs": {"0": {"verify": {"1": 1}, "draft": {}}}, "survival": '
-            '[{"source": "m", "kind": "k", "stood": [1], "judged": [1], "first": [1]}]}'
-        ),
-        "[" * 100_000,
+        ("format", storage.FORMAT + 1),
+        ("costs", {}),
+        ("costs/-1", {"verify": {"1": 0.02}, "draft": {}}),
+        (f"costs/{10**30}", {"verify": {"1": 0.02}, "draft": {}}),
+        ("costs/0/verify", {}),
+        ("costs/0/verify/0", 0.02),
+        ("costs/0/verify/1", -1),
+        ("costs/0/verify/1", float("nan")),
+        ("costs/0/draft/model", 0),
+        pytest.param("costs/0/verify", MANY, id="widths that take a minute to load"),
+        pytest.param("costs/0/draft", MANY, id="as many drafters"),
+        ("acceptance/0", {}),
+        ("acceptance/0/judged", [1.0]),
+        ("acceptance/0/accepted/12", -1),
+        pytest.param("acceptance/0/accepted/12", 1e3, id="more accepted than judged"),
+        ("acceptance/0/verdicts", "maybe"),
     ],
 )
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+def test_a_file_with_one_fault_is_as_good_as_none(
+    tmp_path: Path, place: str, fault: object
+) -> None:
     path = tmp_path / "x.json"
-    path.write_text(text)
+    storage.save(path, known())
+    content = found = json.loads(path.read_bytes())
+    path.write_text(json.dumps(content))
+    assert storage.load(path) is not None, "it is the fault"
+    *outer, last = place.split("/")
+    for key in outer:
+        found = found[int(key) if isinstance(found, list) else key]
+    found[int(last) if isinstance(found, list) else last] = fault
+    path.write_text(json.dumps(content))
     assert storage.load(path) is None
-    path.write_bytes(b"\xff\x00" * 50)
-    assert storage.load(path) is None
+
+
+def test_curves_of_all_widths_that_a_session_may_know_come_back(tmp_path: Path) -> None:
+    """Those of their own, and those that the next load measures besides."""
+    costs = Costs({1: 0.02})
+    for n in range(1, 3 * WIDTHS):
+        costs.record_pass(n, 0.02)
+    costs = costs.renewed({1000 + n: 0.5 for n in range(20)}, {"model": 0.001})
+    storage.save(path := tmp_path / "x.json", Knowledge({0: costs}))
+    back = storage.load(path)
+    assert back is not None
+    assert back.costs[0].curve() == costs.curve()
 
 
 def test_another_setting_has_another_file() -> None:
