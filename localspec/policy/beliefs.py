@@ -115,8 +115,10 @@ class Beliefs:
             self.usual += RECENT * (last.emitted - self.usual)
 
     def left(self, state: RequestState) -> float:
-        """Tokens that are still to come: replies of any length are as likely to go on."""
-        return min(float(state.left), self.usual)
+        """Tokens that are still to come: replies of any length are as likely to go on, and one that
+        is longer than usual as likely to double.
+        """
+        return min(float(state.left), max(self.usual, float(state.emitted)))
 
     def looks(self, key: Key, now: int) -> tuple[Look, Look]:
         """When a drafter that is not asked is probed, and when its costs are tried."""

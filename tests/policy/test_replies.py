@@ -83,6 +83,18 @@ def test_one_short_reply_that_went_badly_says_little_of_the_next() -> None:
     assert 8 * plain_seconds(CPU, 80) / seconds > 1.2
 
 
+def test_short_requests_between_long_replies_do_not_park_a_good_draft() -> None:
+    """Replies are believed to have one token then, in which no probe is worth its price; one that
+    goes on shows that it is no such reply.
+    """
+    policy = auto(GPU, 0.6)
+    for seed in range(4):
+        for _ in range(32):
+            play(policy, steady(0.85), GPU, 0.6, tokens=1)
+        long = play(policy, steady(0.85, seed=seed), GPU, 0.6, tokens=400)
+    assert plain_seconds(GPU, 400) / long.seconds > 1.5
+
+
 def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> None:
     """A draft model may read the prompt after the first token, which the policy does not plan."""
     policy = auto(GPU, 0.5)
