@@ -22,6 +22,8 @@ SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
 """Savings at the start, in plain tokens."""
+STALLED = 2.0
+"""Times as long as believed from which on a look or an answer may have been interrupted."""
 LONGEST = 256
 """Most rounds between two looks."""
 
@@ -100,6 +102,30 @@ class SessionBudget:
     def spend(self, tokens: float) -> None:
         """A look has cost that. The debt is bounded: where costs are in doubt, so are debts."""
         self.left = max(-LOOKS, self.left - tokens)
+
+
+@dataclass(slots=True)
+class Charge:
+    """What is charged of the time that a drafter took. Where that is far longer than believed, the
+    machine may have stalled: it counts in full once an earlier round was as slow, or beliefs that
+    such times do not raise would let a drafter cost what it does without an end.
+    """
+
+    _round: int = -1
+    _times: float = 0.0
+    """How often what was believed the slowest one of that round took."""
+    _before: float = 0.0
+    """The same of the round before it, of those with any."""
+
+    def of(self, took: float, believed: float, now: int) -> float:
+        """What is charged, in the unit of both; all of it where nothing was believed."""
+        if believed <= 0:
+            return took
+        if now != self._round:
+            self._round, self._before, self._times = now, self._times, 0.0
+        times = took / believed
+        self._times = max(self._times, times)
+        return believed * min(times, max(STALLED, self._before))
 
 
 @dataclass(slots=True)

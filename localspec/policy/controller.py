@@ -18,7 +18,7 @@ from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, R
 from localspec.core.settings_schema import MAX_K
 from localspec.policy.agreement import Agreement
 from localspec.policy.beliefs import TRIAL, Beliefs, Reply
-from localspec.policy.budgets import LOOKS, Look, ReplyBudget
+from localspec.policy.budgets import LOOKS, Charge, Look, ReplyBudget
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Belief, Decided, decide
 from localspec.policy.gain import Budgets
@@ -69,6 +69,8 @@ class Controller:
         """When passes over several tokens are looked at without a draft, by requests."""
         self._plain = Look(1, 0, 1)
         """When a pass over one token is looked at although drafts pay."""
+        self._charges: dict[str, Charge] = {}
+        """By drafter: what is charged of probes, or of answers."""
         self._round = 0
         self._requests = 1
 
@@ -252,25 +254,30 @@ class Controller:
         unread, decided = (reply.state.unread, reply.decision.candidates) if reply else (0, ())
         spent = 0.0
         if o.probed is not None:
-            spent = o.probed.seconds * plain
             if o.probed.seconds > 0:  # else there was nothing that could be read
                 costs.record_draft_at_most(o.probed.source, o.probed.seconds)
             probes = [c.belief.reads for c in decided if c.belief.source == o.probed.source]
             price = self._prices.reading(o.probed.source, min([unread, *probes]))
-            self._beliefs.session.spend(min(spent, 2 * price))  # a stall is not charged
+            spent = self._charge(o.probed.source, o.probed.seconds * plain, price)
+            self._beliefs.session.spend(spent)
             if reply is not None:
                 reply.budget.spent += spent / n
         if source in self._beliefs.copies:
-            asked = o.draft_s * plain
             looks = any(c.looks for c in decided if c.belief.source == source)
-            if asked > 0:
+            if o.draft_s > 0:
                 costs.record_answer(source, o.draft_s, looks=looks)
+            asked = self._charge(source, o.draft_s * plain, costs.token_seconds(source) * plain)
             if looks:
                 self._beliefs.session.spend(asked)
             return spent + asked
         if o.considered and unread > KEPT_UP:
             spent += self._prices.reading(source, unread) - n * self._prices.token(source)
         return spent
+
+    def _charge(self, source: str, took: float, believed: float) -> float:
+        """What is charged of what a drafter took; a stall of the machine is not."""
+        charge = self._charges.setdefault(source, Charge())
+        return charge.of(took, believed, self._round)
 
     def _learn_drafts(self, outcomes: Sequence[Outcome]) -> float:
         """Learn what the passes of drafters took, which requests have in common; what was expected

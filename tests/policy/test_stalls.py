@@ -9,6 +9,7 @@ import pytest
 from policy_world import CPU, auto, plain_seconds, play, steady
 
 from localspec.core.plan import Outcome, RequestState
+from localspec.core.values import Probed
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.prices import DOUBTFUL
@@ -262,3 +263,42 @@ def test_a_draft_that_is_too_dear_costs_less_than_the_session_saves(cost: float)
     found = [1 / speed(policy, cost, 200, seed) for seed in range(10)]
     assert sum(found) / len(found) < 1.008
     assert max(found) <= max(1.01, 1 + cost / FLAT[1] / 200 + 1e-9)  # a look or two in one reply
+
+
+def answered(policy: Controller, seconds: float, n: int, requests: int) -> list[float]:
+    """Round ``n``, in which the drafter of the first request takes so long for nothing, or for a
+    probe; what each may lose after it.
+    """
+    states = [RequestState(i, 10 + n, n, "greedy", unread=2) for i in range(requests)]
+    policy.plan(states)
+    source, took = policy._beliefs.sources[0], [seconds] + [1e-5] * (requests - 1)
+    lasted = FLAT[1] / 1000 + sum(took)
+    if source == "model":
+        round_ = [
+            Outcome(i, "", 0, 0, 0, 0.0, lasted, probed=Probed(source, s))
+            for i, s in enumerate(took)
+        ]
+    else:
+        round_ = [Outcome(i, source, 0, 0, 0, s, lasted) for i, s in enumerate(took)]
+    policy.learn(round_, [])
+    return [reply.budget.left for reply in policy._replies.values()]
+
+
+@pytest.mark.parametrize("requests", [1, 4])
+@pytest.mark.parametrize(("source", "each"), [("model", 2e-3), ("suffix", 2e-5)])
+def test_a_stall_while_a_drafter_is_asked_is_charged_to_no_reply(
+    source: str, each: float, requests: int
+) -> None:
+    """One of a third of a second parked a draft of which seven in ten tokens stand for the rest of
+    the reply, and of all beside it. What is as slow the next time is no stall.
+    """
+    costs = Costs({n: ms / 1000 for n, ms in FLAT.items()}, {source: each})
+    free = [] if source == "model" else [source]
+    policy = Controller(Knowledge({0: costs}), [source], free=free)
+    before = answered(policy, each, 1, requests)
+    stalled = answered(policy, 0.3, 2, requests)
+    assert stalled == pytest.approx(before, abs=0.3)
+    for n in range(3, 6):
+        answered(policy, each, n, requests)
+    assert answered(policy, 0.3, 6, requests) == pytest.approx(before, abs=0.5)
+    assert max(answered(policy, 0.3, 7, requests)) < min(before) - 5
