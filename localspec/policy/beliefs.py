@@ -173,9 +173,8 @@ class Beliefs:
         probe, reads = math.inf, NO_LIMIT
         if not copies and breadth and reply.state.room:
             probe, reads = self._probe(reply, source, own, now)
-        answer = (
-            prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
-        )
+        # One answer after the other, if all requests ask: that is what each of them waits for.
+        answer = prices.requests * prices.token(source) if copies else 0.0
         return Belief(
             source,
             expected=partial(reply.expected, source, len(own.costs)),
@@ -206,7 +205,7 @@ class Beliefs:
         asked again. All requests may ask at once, and wait for all of them.
         """
         look, n = self._answered.setdefault(source, Look(TRIAL, now, TRIAL)), self.prices.requests
-        price = min(AT_FIRST, n * n * answer)  # a session that begins with this belief can pay it
+        price = min(AT_FIRST, n * answer)  # a session that begins with this belief can pay it
         return look.is_due(now) and price <= look.chance * self.session.left
 
     def _is_early(self, reply: Reply) -> bool:

@@ -22,8 +22,9 @@ SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
 """Savings at the start, in plain tokens."""
-STALLED = 2.0
-"""Times as long as believed from which on a look or an answer may have been interrupted."""
+STALLED = 3.0
+"""Times as long as believed from which on a probe or an answer may have been interrupted: another
+program on the cores doubles a time."""
 LONGEST = 256
 """Most rounds between two looks."""
 
@@ -42,6 +43,8 @@ class ReplyBudget:
     """What these brought the replies of the same rounds on average."""
     spent: float = 0.0
     """Tokens that probes took, of those lost."""
+    answers: float = 0.0
+    """Tokens that answers of drafters that copy took, of those lost."""
     rejected: float = 1.0
     """What a rejected draft of one token loses now, of a plain token at most."""
 
@@ -65,9 +68,15 @@ class ReplyBudget:
     @property
     def left_for_copies(self) -> float:
         """Tokens that it can lose now by copies of others: what drafts of all have lost, which
-        `bears` limits, is no reason against them.
+        `bears` limits, is no reason against them, nor what was lost for answers without a copy.
         """
-        return self._granted + max(0.0, self.company)
+        return self._granted + self.answers + max(0.0, self.company)
+
+    @property
+    def left_for_answers(self) -> float:
+        """Tokens that it can lose now to look for matches, whatever those that failed have lost."""
+        won = self.own + self.company + self.answers
+        return LOOKS + SHARE * self.emitted + max(0.0, won) - self.answers
 
     @property
     def spare(self) -> float:
@@ -75,14 +84,22 @@ class ReplyBudget:
         won = self.own + self.company
         return LOOKS + SHARE * self.emitted + max(0.0, won + self.spent) - self.spent
 
-    def settle(self, emitted: int, gain: float, company: float = 0.0, shared: float = 0.0) -> None:
+    def settle(
+        self,
+        emitted: int,
+        gain: float,
+        company: float = 0.0,
+        shared: float = 0.0,
+        answers: float = 0.0,
+    ) -> None:
         """A round emitted tokens, with this gain on plain decoding, ``company`` of it by drafts of
-        all requests, which brought each of them ``shared`` on average.
+        all requests, which brought each of them ``shared`` on average, and ``answers`` lost.
         """
         self.emitted += emitted
         self.own += gain - company
         self.company += company
         self.shared += shared
+        self.answers += answers
 
     @property
     def _granted(self) -> float:

@@ -151,7 +151,8 @@ class Controller:
         others = min(left, default=math.inf)
         spare = reply.budget.spare * self._requests  # its price is what all of them wait
         looks = min(spare, self._beliefs.session.left + LOOKS)
-        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
+        own, answers = reply.budget.left, reply.budget.left_for_answers
+        budgets = Budgets(own, factor * max(0.0, others), looks, answers)
         reply.decision = decide(beliefs, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
         self._beliefs.planned(reply, self._round)
@@ -197,23 +198,25 @@ class Controller:
         # All requests have as many rows as the widest.
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
+        answers = sum(map(self._learn_answer, own)) / n
         asking, drafting = sum(map(self._learn_asking, own)) / n, self._learn_drafts(outcomes)
         self._beliefs.session.save(n)
         right = {e.seq for e in evidence if e.accepted}
         # At the expected cost of the pass: a stall is not charged to the drafter. Nor do drafts of
         # other policies count, which made it wider.
         computed = [o for o in own if n > 1 and o.source not in self._beliefs.copies]
-        longer, trial = asking + drafting + self._longer(own), False
+        longer, trial = answers + asking + drafting + self._longer(own), False
         by_all = drafting + self._longer(computed) if computed else 0.0
         shared = sum(o.accepted for o in computed) / max(1, len(own)) - by_all
         for o in outcomes:
             reply = self._replies.get(o.seq)
             if o.other_policy:
-                self._neighbours.settle(o.seq, -longer, -by_all)
+                self._neighbours.settle(o.seq, -longer, -by_all, answers)
             if o.other_policy or reply is None:
                 continue
             company = (o.accepted if o in computed else 0) - by_all
-            reply.budget.settle(1 + o.accepted + o.forced, o.accepted - longer, company, shared)
+            emitted, gain = 1 + o.accepted + o.forced, o.accepted - longer
+            reply.budget.settle(emitted, gain, company, shared, answers)
             could = o.proposed > 0 or (n > 1 and o.seq in right)
             reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply)
@@ -245,8 +248,8 @@ class Controller:
         return True
 
     def _learn_asking(self, o: Outcome) -> float:
-        """Learn what a request's drafters took before they drafted: a probe, a look for a match,
-        what they had not read; what was expected of it, in plain tokens of all requests.
+        """Learn what a request's drafters took before they drafted: a probe, what they had not
+        read; what was expected of it, in plain tokens of all requests.
         """
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.pass_seconds(n)
@@ -262,17 +265,25 @@ class Controller:
             self._beliefs.session.spend(spent)
             if reply is not None:
                 reply.budget.spent += spent / n
-        if source in self._beliefs.copies:
-            looks = any(c.looks for c in decided if c.belief.source == source)
-            if o.draft_s > 0:
-                costs.record_answer(source, o.draft_s, looks=looks)
-            asked = self._charge(source, o.draft_s * plain, costs.token_seconds(source) * plain)
-            if looks:
-                self._beliefs.session.spend(asked)
-            return spent + asked
-        if o.considered and unread > KEPT_UP:
+        if o.considered and unread > KEPT_UP and source not in self._beliefs.copies:
             spent += self._prices.reading(source, unread) - n * self._prices.token(source)
         return spent
+
+    def _learn_answer(self, o: Outcome) -> float:
+        """Learn what a look for a match took; what is charged of it, in plain tokens of all."""
+        costs, n, source = self.costs, self._requests, o.source
+        if source not in self._beliefs.copies:
+            return 0.0
+        reply = self._replies.get(o.seq)
+        decided = reply.decision.candidates if reply else ()
+        looks = any(c.looks for c in decided if c.belief.source == source)
+        if o.draft_s > 0:
+            costs.record_answer(source, o.draft_s, looks=looks)
+        plain = n / costs.pass_seconds(n)
+        asked = self._charge(source, o.draft_s * plain, costs.token_seconds(source) * plain)
+        if looks:
+            self._beliefs.session.spend(asked)
+        return asked
 
     def _charge(self, source: str, took: float, believed: float) -> float:
         """What is charged of what a drafter took; a stall of the machine is not."""

@@ -25,7 +25,7 @@ BEHIND = 32
 """Tokens that a drafter may have missed without being charged for reading them: its next draft
 reads them without a pause."""
 QUICK = 0.01
-"""Share of a plain pass that an answer of a drafter that copies may always take."""
+"""Share of a plain pass that the answers of a drafter that copies may always take in a round."""
 STEADY = 0.5
 """How far copied tokens beyond the one in question are accepted like it, not like the mean: a
 long copy goes on being right, which matters where the curve has steps."""
@@ -67,7 +67,7 @@ class Belief:
     copies: bool = False
     """Whether it copies from the text, and costs nothing but its answer."""
     answer: float = 0.0
-    """What that takes, in plain passes."""
+    """What the answers to all requests take together, in their plain passes."""
     looks: bool = False
     """Whether it may be asked although that is believed to take too long, to see what it takes."""
     breadth: int = 1
@@ -146,7 +146,7 @@ def _rate(belief: Belief) -> float:
 
 def _copying(belief: Belief, budgets: Budgets) -> Candidate:
     """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
-    decided, dear = Decided.COPIES, belief.answer > max(QUICK, budgets.reply)
+    decided, dear = Decided.COPIES, belief.answer > max(QUICK, budgets.answers)
     if not belief.breadth:
         decided = Decided.BREADTH
     elif dear and not belief.looks:

@@ -29,6 +29,8 @@ class Budgets:
     """By the other requests of the round, if a draft that copies is rejected; in all."""
     looks: float
     """Certain cost of probes and trials that the round may have."""
+    answers: float = math.inf
+    """Certain cost of the answers of drafters that copy, which find a match or none."""
 
 
 PLENTY = Budgets(math.inf, math.inf, math.inf)

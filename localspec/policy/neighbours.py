@@ -27,10 +27,10 @@ class Neighbours:
             account.rejected = rejected
         return accounts
 
-    def settle(self, seq: int, gain: float, company: float) -> None:
+    def settle(self, seq: int, gain: float, company: float, answers: float = 0.0) -> None:
         """A neighbour has won so many tokens by our drafts, or lost; see `ReplyBudget.settle`."""
         if seq in self._accounts:
-            self._accounts[seq][1].settle(0, gain, company)
+            self._accounts[seq][1].settle(0, gain, company, answers=answers)
 
     def account(self, state: RequestState) -> ReplyBudget:
         """The account of a request, which goes on where we plan for it from now on."""

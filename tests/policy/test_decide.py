@@ -120,7 +120,7 @@ def test_a_drafter_that_copies_comes_first_and_drafts_only_what_beats_the_next_o
         assert decision.steps[0].source == "suffix"
         assert decision.steps[0].pace.more([0.55]) is drafts
     slow = belief("suffix", text(0.9), Prices(FLAT, 0.0), copies=True, answer=0.5)
-    assert decided(slow, budgets=Budgets(0.1, math.inf, 0.0)) == ["answer"]
+    assert decided(slow, budgets=Budgets(9.0, math.inf, 0.0, answers=0.1)) == ["answer"]
 
 
 def test_the_same_beliefs_prices_and_budgets_give_the_same_decision_again() -> None:

@@ -285,7 +285,7 @@ def answered(policy: Controller, seconds: float, n: int, requests: int) -> list[
 
 
 @pytest.mark.parametrize("requests", [1, 4])
-@pytest.mark.parametrize(("source", "each"), [("model", 2e-3), ("suffix", 2e-5)])
+@pytest.mark.parametrize(("source", "each"), [("model", 1e-3), ("suffix", 2e-5)])
 def test_a_stall_while_a_drafter_is_asked_is_charged_to_no_reply(
     source: str, each: float, requests: int
 ) -> None:
