@@ -182,7 +182,7 @@ def states(chance: Chance, folder: Path) -> str | None:
 
 
 _COSTS = {
-    "costs": {"512": {"verify": {"1": 0.01, "2": 0.011}, "draft": {"model": 0.001}}},
+    "costs": {"3": {"verify": {"1": 0.01, "2": 0.011}, "draft": {"model": 0.001}}},
     "acceptance": [],
 }
 
