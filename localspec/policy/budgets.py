@@ -25,6 +25,8 @@ AT_FIRST = 1.0
 STALLED = 3.0
 """Times as long as believed from which on a probe or an answer may have been interrupted: another
 program on the cores doubles a time."""
+STALLS_FADE = 0.98
+"""By which the slowest round counts for less with each one after it: half after 34."""
 LONGEST = 256
 """Most rounds between two looks."""
 
@@ -68,9 +70,10 @@ class ReplyBudget:
     @property
     def left_for_copies(self) -> float:
         """Tokens that it can lose now by copies of others: what drafts of all have lost, which
-        `bears` limits, is no reason against them, nor what was lost for answers without a copy.
+        `bears` limits, is no reason against them, nor what answers may lose that win nothing.
         """
-        return self._granted + self.answers + max(0.0, self.company)
+        answers = min(self.answers, LOOKS + SHARE * self.emitted)
+        return self._granted + answers + max(0.0, self.company)
 
     @property
     def left_for_answers(self) -> float:
@@ -124,22 +127,23 @@ class SessionBudget:
 @dataclass(slots=True)
 class Charge:
     """What is charged of the time that a drafter took. Where that is far longer than believed, the
-    machine may have stalled: it counts in full once an earlier round was as slow, or beliefs that
-    such times do not raise would let a drafter cost what it does without an end.
+    machine may have stalled: it counts in full where an earlier round was as slow, also if that is
+    so now and then only, or a drafter whose belief such times do not raise may take them for ever.
     """
 
     _round: int = -1
     _times: float = 0.0
     """How often what was believed the slowest one of that round took."""
     _before: float = 0.0
-    """The same of the round before it, of those with any."""
+    """The same of the slowest round before it, of those with any; older ones count for less."""
 
     def of(self, took: float, believed: float, now: int) -> float:
         """What is charged, in the unit of both; all of it where nothing was believed."""
         if believed <= 0:
             return took
         if now != self._round:
-            self._round, self._before, self._times = now, self._times, 0.0
+            self._before = max(self._times, STALLS_FADE * self._before)
+            self._round, self._times = now, 0.0
         times = took / believed
         self._times = max(self._times, times)
         return believed * min(times, max(STALLED, self._before))

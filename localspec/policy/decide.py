@@ -145,8 +145,11 @@ def _rate(belief: Belief) -> float:
 
 
 def _copying(belief: Belief, budgets: Budgets) -> Candidate:
-    """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
-    decided, dear = Decided.COPIES, belief.answer > max(QUICK, budgets.answers)
+    """It is always asked while its answers cost next to nothing: its matches tell the rest. Where
+    they have cost more than they may, what is believed of them is too little.
+    """
+    dear = budgets.answers < 0 or belief.answer > max(QUICK, budgets.answers)
+    decided = Decided.COPIES
     if not belief.breadth:
         decided = Decided.BREADTH
     elif dear and not belief.looks:

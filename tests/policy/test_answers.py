@@ -77,3 +77,14 @@ def test_what_a_reply_may_lose_by_answers_is_apart_from_what_its_copies_lost() -
     assert failed[0] > 2
     account.settle(0, -1.0, answers=1.0)
     assert (account.left_for_answers, account.left_for_copies) == (failed[0] - 1, failed[1])
+
+
+def test_what_was_won_pays_for_answers_or_for_copies_of_others_but_not_twice() -> None:
+    account = ReplyBudget()
+    account.settle(100, 100.0)
+    account.settle(0, -100.0, answers=100.0)
+    assert account.left_for_copies < 6
+    without, paid = ReplyBudget(), ReplyBudget()
+    without.settle(100, 0.0)
+    paid.settle(100, -2.0, answers=2.0)
+    assert paid.left_for_copies == without.left_for_copies, "a debt for answers forbids no copies"

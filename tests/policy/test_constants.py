@@ -26,6 +26,7 @@ FIXED = {
     "SETTLE": "passes in which llama.cpp builds and captures graphs",
     "FIRST_ANSWER": "an index is built once",
     "FORMAT": "of the file",
+    "STALLS_FADE": "how soon a stall may come again: a choice, no estimate",
     "STALLED": "times that beliefs are off by without a stall",
     "COMPANY": "what a reply may lose for others: a choice, no estimate",
     "WIDE": "rows of a usual draft",

@@ -121,6 +121,9 @@ def test_a_drafter_that_copies_comes_first_and_drafts_only_what_beats_the_next_o
         assert decision.steps[0].pace.more([0.55]) is drafts
     slow = belief("suffix", text(0.9), Prices(FLAT, 0.0), copies=True, answer=0.5)
     assert decided(slow, budgets=Budgets(9.0, math.inf, 0.0, answers=0.1)) == ["answer"]
+    quick = belief("suffix", text(0.9), Prices(FLAT, 0.0), copies=True, answer=0.001)
+    for left, found in ((0.0, ["copies"]), (-0.1, ["answer"])):  # they took more than is believed
+        assert decided(quick, budgets=Budgets(9.0, math.inf, 0.0, answers=left)) == found
 
 
 def test_the_same_beliefs_prices_and_budgets_give_the_same_decision_again() -> None:
