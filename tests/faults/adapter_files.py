@@ -29,7 +29,7 @@ from localspec.models.gguf.model_file import ModelFile
 
 TARGETS = ("tied", "untied", "experts")
 _KEYS = ("general.type", "adapter.type", "adapter.lora.alpha", "general.alignment", "split.count")
-"""Those that are read, by us or by llama.cpp."""
+"""Metadata that we or llama.cpp read."""
 _RANKS, _ODD = (1, 4, 32, 256), (0, 1, 2, 3, 31, 1 << 20, 1 << 33, 1 << 62, 1 << 63)
 _NAMES = ("{}\0", "\0{}", "{}.lora_a", "{}\0_norm.weight", "{}_norm.weight", "{} ", "{0}{0}{0}")
 

@@ -84,7 +84,7 @@ def test_a_file_with_one_fault_is_as_good_as_none(
 
 
 def test_curves_of_all_widths_that_a_session_may_know_come_back(tmp_path: Path) -> None:
-    """Those of their own, and those that the next load measures besides."""
+    """A session records widths of its own, and the next load measures others besides."""
     costs = Costs({1: 0.02})
     for n in range(1, 3 * WIDTHS):
         costs.record_pass(n, 0.02)

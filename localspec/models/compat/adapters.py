@@ -26,7 +26,7 @@ _UNUSED = "_norm.weight"
 _INVOKED = "adapter.alora.invocation_tokens"
 _ALPHA = "adapter.lora.alpha"
 _FLOAT32 = struct.pack("<I", 6)
-"""GGUF's type of a number, as it stands before one."""
+"""The tag of a float32 in the metadata of a GGUF, which stands before its value."""
 
 DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,4})")
 _F32 = 0

@@ -40,7 +40,7 @@ class AdaptedEngine:
     options: Options
     """Options of its model."""
     adapters: tuple[AdapterUse, ...] | None
-    """As the engine knows them; None: as the model was loaded."""
+    """The adapters by the engine's names; None: those that the model was loaded with."""
     _holding: contextlib.ExitStack
 
     def submitted(self) -> None:
